@@ -110,7 +110,7 @@ def table_command() -> None:
     print(f"next: {after_captions(job.artifact, job)}")
 
 
-def parse_pair() -> argparse.Namespace:
+def _pair_arguments() -> argparse.Namespace:
     """The command line for one pair; ``loading`` has the settings of the captioner. Leaves with status 2 on an
     error."""
     parser = argparse.ArgumentParser(
@@ -153,11 +153,11 @@ def parse_pair() -> argparse.Namespace:
     try:
         args.loading = load(LoadConfig, None, {name: value for name, value in values.items() if value is not None})
     except ValueError as error:
-        refuse(error)
+        _refuse(error)
     return args
 
 
-def refuse(error: Exception) -> NoReturn:
+def _refuse(error: Exception) -> NoReturn:
     """Print an error with the option ``--base`` in place of the setting, but in commands of other jobs."""
     setting = r"(?<!\.py )\bbase\.source(?:=|(?=:))"
     print(re.sub(setting, lambda match: "--base " if match[0].endswith("=") else "--base", str(error)), file=sys.stderr)
@@ -171,7 +171,7 @@ def main() -> None:
     if any(argument.startswith(("--out", "out=")) for argument in sys.argv[1:]):
         scene_command()
         return
-    args = parse_pair()
+    args = _pair_arguments()
     # Nearly all objects of this process are made by imports and stay. To look for garbage after every 700 of them, the
     # default, takes a tenth of the time.
     gc.set_threshold(100_000)
@@ -183,7 +183,7 @@ def main() -> None:
             map_to=args.map, ignore=args.ignore, only=args.only, geotiffs=_geotiffs,
         )  # fmt: skip
     except (OSError, ValueError) as error:
-        refuse(error)
+        _refuse(error)
     if result["warning"] is not None:
         print(result["warning"], file=sys.stderr)
     print(json.dumps(result) if args.json else caption_text(result))

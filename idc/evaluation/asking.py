@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from idc.captioning.contract import Answer, AnsweringCaptioner, require
+from idc.captioning.contract import Answer, Captioner, require
 from idc.captioning.loading import CaptionerLoader, LoadCaptioner, artifact_folder
 from idc.changeimti.change_regions import CLASSES
 from idc.data.images import decode_image
@@ -123,7 +123,7 @@ def ask_questions(job: AskJob, load: LoadCaptioner | None = None, overwrite: boo
     )  # fmt: skip
     rows = _resumed(out, identity, overwrite)
     types = job.types or (_SCORED if manifest.kind == "instructions" else ())  # empty: all
-    captioner: AnsweringCaptioner | None = None
+    captioner: Captioner | None = None
     with (out / _PARTIAL).open("a", encoding="utf-8") as stream:
         for batch in _batches(job, manifest.kind, types, rows):
             if captioner is None:
@@ -221,7 +221,7 @@ def _dialogues(job: AskJob, kind: str) -> Iterator[Instruction]:
                 yield Instruction(f"{pair.pair_id}/{name}", (pair.before, pair.after), turns, split=pair.split)
 
 
-def _ask_batch(captioner: AnsweringCaptioner, batch: Sequence[_Asked], max_tokens: int) -> None:
+def _ask_batch(captioner: Captioner, batch: Sequence[_Asked], max_tokens: int) -> None:
     """Ask the first question of all dialogues together, then the second of those that have one, and so on."""
     for number in range(max(len(asked.answers) for asked in batch)):
         asking = [asked for asked in batch if number < len(asked.answers)]
@@ -231,7 +231,7 @@ def _ask_batch(captioner: AnsweringCaptioner, batch: Sequence[_Asked], max_token
             asked.take(number, reply.text)
 
 
-def _replies(captioner: AnsweringCaptioner, asking: Sequence[_Asked], max_tokens: int) -> list[Answer]:
+def _replies(captioner: Captioner, asking: Sequence[_Asked], max_tokens: int) -> list[Answer]:
     """The captioner's next messages.
 
     Raises:

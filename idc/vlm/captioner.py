@@ -183,7 +183,7 @@ class VlmCaptioner(Captioner):
     def score(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
     ) -> list[list[CaptionScore]]:
-        """See :class:`idc.captioning.contract.ScoringCaptioner`. A caption is cut to the maximum length of a generated
+        """See :meth:`idc.captioning.contract.Captioner.score`. A caption is cut to the maximum length of a generated
         one; if it fills that, it has no room for the end token and is scored without it, as when it is generated. Its
         tokens are those of the tokenizer: a model may have generated the same text in other pieces.
 
@@ -210,7 +210,7 @@ class VlmCaptioner(Captioner):
         temperature: float = 1.0,
         seed: int = 0,
     ) -> list[list[Candidate]]:
-        """See :class:`idc.captioning.contract.SamplingCaptioner`.
+        """See :meth:`idc.captioning.contract.Captioner.sample`.
 
         Raises:
             ValueError: ``n`` is below 1, or the temperature is not positive.
@@ -233,7 +233,7 @@ class VlmCaptioner(Captioner):
         max_tokens: int | None = None,
         hear: Sequence[Callable[[str], None] | None] | None = None,
     ) -> list[Answer]:
-        """See :class:`idc.captioning.contract.AnsweringCaptioner`. A dialogue without marks has both images before its
+        """See :meth:`idc.captioning.contract.Captioner.answer`. A dialogue without marks has both images before its
         first user turn; one without a system turn has that of the prompt."""
         count = number_of_pairs(befores, afters)
         if len(dialogues) != count:

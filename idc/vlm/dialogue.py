@@ -25,7 +25,7 @@ def change_question(prompt: PromptConfig) -> tuple[Turn, ...]:
 
 
 def completed(turns: Sequence[Turn], prompt: PromptConfig) -> tuple[Turn, ...]:
-    """The turns of a dialogue as :meth:`idc.captioning.contract.AnsweringCaptioner.answer` takes them, ready for the
+    """The turns of a dialogue as :meth:`idc.captioning.contract.Captioner.answer` takes them, ready for the
     chat template: with the model's own question where a user's turn is the two images alone, with the images before
     the first text of the user if they are nowhere, and with the prompt's system turn if there is no other."""
     dialogue = list(turns)
