@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 from pydantic import Field, field_validator
 
@@ -20,7 +19,6 @@ from idc.systems import (
     artifact_of_objects,
     is_of_hub,
     load_captioner,
-    load_remote,
     newest_captioner,
     untrained_captioner,
     untrained_name,
@@ -104,7 +102,9 @@ def artifact_folder(artifact: str, objects: ObjectsConfig | None = None) -> str:
         return artifact_of_hub(artifact)
     if artifact in (OBJECTS, REGIONS):
         return artifact_of_objects(artifact, objects)
-    return str(_shipped_folder(artifact)) if artifact in SHIPPED_FOLDERS else artifact
+    if artifact in SHIPPED_FOLDERS:
+        return str(shipped_weights(SHIPPED_FOLDERS[artifact], "the captioner", "name an artifact"))
+    return artifact
 
 
 def missing_artifact(artifact: str | None, field: str) -> Iterator[str]:
@@ -118,10 +118,6 @@ def missing_artifact(artifact: str | None, field: str) -> Iterator[str]:
         yield from missing(artifact_folder(artifact), field)
     except ValueError as error:
         yield f"{field}: {error}"
-
-
-def _shipped_folder(name: str) -> Path:
-    return shipped_weights(SHIPPED_FOLDERS[name], "the captioner", "name an artifact")
 
 
 def newest_or_shipped() -> str:
@@ -192,6 +188,4 @@ class CaptionerLoader:
                 torch.set_num_threads(self.threads)
             self.device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
         assert self.device is not None
-        if self.endpoint is not None:
-            return load_remote(self.artifact, self.endpoint)
-        return load_captioner(self.artifact, self.device, self.speed, self.base)
+        return load_captioner(self.artifact, self.device, self.speed, self.base, self.endpoint)

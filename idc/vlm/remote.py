@@ -257,8 +257,8 @@ class RemoteCaptioner(Captioner):
 
 def load_remote(path: Path | str, endpoint: EndpointConfig) -> RemoteCaptioner:
     """The captioner of an artifact whose model runs behind an endpoint, under the name ``endpoint.model``
-    (:func:`idc.systems.load_remote`). Its config has the sections ``base``, ``prompt`` and ``generation`` in ``job``,
-    and its model is a base with nothing added but adapters; the base need not be on this machine.
+    (:func:`idc.systems.load_captioner`). Its config has the sections ``base``, ``prompt`` and ``generation`` in
+    ``job``, and its model is a base with nothing added but adapters; the base need not be on this machine.
 
     Raises:
         ValueError: it is damaged, or the model was tuned, and ``endpoint.model`` is missing.
