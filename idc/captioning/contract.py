@@ -97,7 +97,7 @@ class Answer:
     Attributes:
         log_probability: natural logarithm, mean over the generated tokens, end token included.
         tokens: number of these tokens.
-        prompt_tokens: number of tokens that the model read, those of the images included.
+        prompt_tokens: number of tokens that the model read, image tokens included.
         cut_off: the message ended at the maximum length and not by an end token.
         seen: at what size the model saw the images; None for a captioner that does not report it.
     """
@@ -329,7 +329,7 @@ def sentence_without_model(fields: Mapping[str, Any]) -> str | None:
     """What `objects` says, as the sentence to show before a caption that is not to be trusted; None for other captions.
 
     Args:
-        fields: as of :func:`assessment_text`.
+        fields: as in :func:`assessment_text`.
     """
     if fields["familiar"] is not False or fields["objects_text"] is None:
         return None

@@ -88,10 +88,9 @@ LOADING = frozenset(LoadConfig.model_fields)
 
 
 def artifact_folder(artifact: str, objects: ObjectsConfig | None = None) -> str:
-    """The folder of an artifact, which is its own name except for those of :data:`SHIPPED_FOLDERS`, for
-    :data:`idc.systems.OBJECTS` (with the settings ``objects``) and :data:`idc.systems.REGIONS`, for :data:`AUTO` (that
-    of its trained captioner), and for a model of the hub (:data:`idc.systems.HUB`), of which all but the weights is
-    downloaded if it is not on this machine.
+    """The folder of an artifact, or of what is named: :data:`SHIPPED_FOLDERS`; :data:`idc.systems.OBJECTS` (with the
+    settings ``objects``) and :data:`idc.systems.REGIONS`; :data:`AUTO` (its trained captioner); a model of the hub
+    (:data:`idc.systems.HUB`), which is downloaded without its weights if it is not on this machine.
 
     Raises:
         ValueError: the captioner that comes with the program is not on this machine, or the model cannot be had.
