@@ -366,7 +366,7 @@ def _unwrap_single(caption: Any) -> Any:
 
 def _from_registry(name: str) -> str:
     """The folder of a registered model. The registry's part belongs to the server, a layer above this package, and is
-    looked up by name only when a registered model is asked for; so MLflow is no part of the library."""
+    looked up by name only when a registered model is asked for; so the library does not need MLflow."""
     folder = str(importlib.import_module("idc.__main__").commands_folder())
     if folder not in sys.path:
         sys.path.append(folder)

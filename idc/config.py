@@ -16,6 +16,7 @@ import sys
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -57,10 +58,8 @@ class ConfigModel(BaseModel):
 
     def all_faults(self) -> Iterator[str]:
         """Secrets among the settings of this section, then :meth:`faults`."""
-        for name in type(self).model_fields:
-            for text in _texts(getattr(self, name)):
-                if (fault := secret_fault(text)) is not None:
-                    yield f"{name}: {fault}"
+        texts = ((name, text) for name in type(self).model_fields for text in _texts(getattr(self, name)))
+        yield from (f"{name}: {fault}" for name, text in texts if (fault := secret_fault(text)) is not None)
         yield from self.faults()
 
     def model_post_init(self, context: Any) -> None:
@@ -157,10 +156,7 @@ def override(schema: type[Schema], base: Schema, overrides: Mapping[str, Any]) -
 
 def layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """Settings laid over each other, the last on top; keys may be dotted, values may be mappings of further keys."""
-    result: dict[str, Any] = {}
-    for layer in layers:
-        result = _override(result, layer)
-    return result
+    return reduce(_override, layers, {})
 
 
 def cli(
@@ -174,8 +170,8 @@ def cli(
 ) -> Cli[Schema]:
     """Parse a job's command line; leaves with status 2 and every fault on stderr if it is refused.
 
-    A setting that is in no section may also be given as an option: ``--source DIR`` is ``source=DIR``, and ``--strict``
-    is ``strict=true``.
+    A setting that is in no section may also be given as an option: ``--source DIR`` is ``source=DIR``, and ``--clean``
+    is ``clean=true``.
 
     Args:
         local, overwrite: whether the job uses these options; one that would do nothing is refused.
@@ -295,15 +291,11 @@ def _section_defaults(schema: type[ConfigModel], settings: Mapping[str, Any]) ->
         value = field.get_default(call_default_factory=True)
         inner = settings.get(name)
         below = inner if isinstance(inner, Mapping) else {}
-        if _is_section(value):
+        if isinstance(value, ConfigModel):
             defaults[name] = _laid_over(_section_defaults(type(value), below), value.model_dump(exclude_unset=True))
         elif field.is_required() and isinstance(inner, Mapping) and (section := _model_of(field.annotation)):
             defaults[name] = {key: value for key, value in _section_defaults(section, below).items() if value}
     return defaults
-
-
-def _is_section(value: Any) -> bool:
-    return isinstance(value, ConfigModel)
 
 
 def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -312,19 +304,17 @@ def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, 
     for key, value in above.items():
         inner = result.get(key)
         if isinstance(value, Mapping):
-            result[key] = _laid_over(inner if isinstance(inner, Mapping) else {}, value)
-        else:
-            result[key] = value
+            value = _laid_over(inner if isinstance(inner, Mapping) else {}, value)
+        result[key] = value
     return result
 
 
 def _override(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(values)
     for dotted, value in overrides.items():
         for key in reversed(dotted.split(".")):
             value = {key: value}
-        result = _laid_over(result, value)
-    return result
+        values = _laid_over(values, value)
+    return dict(values)
 
 
 def _validate(schema: type[Schema], values: dict[str, Any]) -> Schema:
@@ -366,16 +356,12 @@ def did_you_mean(word: str, choices: Sequence[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: Any) -> list[str]:
     """The texts of a setting, also in lists and mappings; not those of other sections."""
     if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _texts(inner)
-    elif isinstance(value, (tuple, list)):
-        for inner in value:
-            yield from _texts(inner)
+        return [value]
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (tuple, list)) else ()
+    return [text for item in inner for text in _texts(item)]
 
 
 def _model_of(annotation: Any) -> type[ConfigModel] | None:
@@ -388,9 +374,8 @@ def _model_of(annotation: Any) -> type[ConfigModel] | None:
 def _section_at(schema: type[ConfigModel], loc: Loc) -> type[ConfigModel] | None:
     section: type[ConfigModel] | None = schema
     for key in loc:
-        if section is None or key not in section.model_fields:
-            return None
-        section = _model_of(section.model_fields[str(key)].annotation)
+        field = None if section is None else section.model_fields.get(str(key))
+        section = None if field is None else _model_of(field.annotation)
     return section
 
 
@@ -401,15 +386,14 @@ def _sections(config: ConfigModel, path: str = "") -> Iterator[tuple[str, Config
         value = getattr(config, name)
         items = [(f"{name}.{n}", item) for n, item in enumerate(value)] if isinstance(value, tuple) else [(name, value)]
         for key, item in items:
-            if _is_section(item):
+            if isinstance(item, ConfigModel):
                 yield from _sections(item, f"{path}{key}.")
 
 
 def missing_inputs(config: ConfigModel | None) -> list[str]:
     """Inputs of the config and all its sections that are missing on this machine."""
-    if config is None:
-        return []
-    return [f"{path}{fault}" for path, section in _sections(config) for fault in section.preflight()]
+    sections = () if config is None else _sections(config)
+    return [f"{path}{fault}" for path, section in sections for fault in section.preflight()]
 
 
 def _field_help(schema: type[ConfigModel], prefix: str = "") -> str:

@@ -1,9 +1,11 @@
-"""The command to run next, printed at the end of a job, in the order of the docs. It has the folders, URIs and URLs
-that the job was given, where it has such settings."""
+"""The command to run next, printed at the end of a job, in the order of the docs: a table of templates, in which {0}
+and {1} are the folders, URIs and names that the job was given, and a function where the choice depends on more."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +19,44 @@ _CLEANED = {"leak between splits", "contradiction"}
 """Errors whose pairs a clean variant leaves out."""
 _PAIRS = "data/mine/pairs"
 _PROCEDURES = "data/mine/procedures"
-_CAPTIONER = "runs/mine/artifact"
 _LOADING = {"base.source": "--base", "endpoint.url": "--endpoint"}
 """Settings of loading that say where something is, and their options in the command that captions a pair."""
+_BUILD = (
+    "jobs/pretrain_procap.py --config jobs/configs/procap/procedures_demo.yaml only=procedures "
+    f"procedures={_PROCEDURES} build.pairs={{0}} build.tokenizer={{1}}"
+)
+_CONFIGS = "--config jobs/configs"
 
 
-def after_import(pairs: str) -> str:
-    """The check of the imported folder."""
-    return _command("validate", pairs=pairs)
+def _command(template: str, *values: str, more: Mapping[str, Any] = {}) -> str:
+    """The filled template, with ``more`` settings at its end; each word quoted for a shell."""
+    words = (shlex.quote(word.format(*values)) for word in template.split())
+    return " ".join(["python", *words, *arguments(more)])
+
+
+def _after(template: str) -> Callable[..., str]:
+    return partial(_command, template)
+
+
+after_import = _after("jobs/validate.py pairs={0}")
+after_pairs = _after(f"jobs/train_twincap.py {_CONFIGS}/twincap/demo.yaml name=mine pairs={{0}}")
+after_procedures = _after(
+    f"jobs/pretrain_procap.py {_CONFIGS}/procap/pretrain_demo.yaml name=mine-pretrain procedures={{0}}"
+)
+after_mining = _after(
+    "jobs/describe_pairs.py pairs={0} out={0}-described endpoint.url=http://localhost:8000/v1 "
+    "endpoint.model=Qwen/Qwen2-VL-7B-Instruct"
+)
+after_descriptions = _after(
+    f"jobs/pretrain_namc.py {_CONFIGS}/namc/pretrain_small.yaml name=mine-namc-pretrain pairs={{0}} "
+    f"caption_pairs={_PAIRS}"
+)
+after_changeimti = _after("jobs/finetune_sft.py name=mine-changeimti pairs={0} base.source=Qwen/Qwen2.5-VL-7B-Instruct")
+after_notes = _after(
+    "jobs/finetune_changevg.py pairs=data/changeimti guide={0} base.source=Qwen/Qwen2.5-VL-7B-Instruct"
+)
+after_corruption = _after("jobs/evaluate.py artifact=runs/mine/artifact pairs={0} out=runs/mine/corrupted")
+after_registration = _after("jobs/promote.py name={0} tracking_uri={1}")
 
 
 def after_validation(findings: ValidationFindings) -> str:
@@ -36,19 +68,14 @@ def after_validation(findings: ValidationFindings) -> str:
     job, result = findings.job, findings.result
     if result.format != DATA_SET_FOLDER:
         settings = job.model_dump(exclude_defaults=True, include={"format", *ImportConfig.model_fields})
-        return _command("import_dataset", source=job.pairs, **settings, out=_PAIRS)
+        return _command("jobs/import_dataset.py source={0}", job.pairs, more=settings | {"out": _PAIRS})
     if result.errors and job.clean:
-        return _command("validate", pairs=clean_path(job))
+        return after_import(clean_path(job))
     if result.errors:
-        return _command("validate", pairs=job.pairs) + " --clean" * bool(_CLEANED & result.errors.keys())
+        return after_import(job.pairs) + " --clean" * bool(_CLEANED & result.errors.keys())
     if not result.images:
-        return _command("evaluate", predictions="mine.jsonl", pairs=job.pairs, out="runs/mine/evaluation")
+        return _command("jobs/evaluate.py predictions=mine.jsonl pairs={0} out=runs/mine/evaluation", job.pairs)
     return after_pairs(job.pairs)
-
-
-def after_pairs(pairs: str) -> str:
-    """The training of the quickest captioner on a data set folder."""
-    return _command("train_twincap", "twincap/demo", name="mine", pairs=pairs)
 
 
 def after_training(entry: str, job: Any, artifact: str) -> str:
@@ -62,28 +89,26 @@ def after_training(entry: str, job: Any, artifact: str) -> str:
     carried = _carried(job, "runs", "train.tracking.uri")
     match entry.removeprefix("idc."):
         case "vision.tokenizer.task:train":
-            return _procedures(pairs, tokenizer=artifact)
+            return _command(_BUILD, pairs, artifact)
         case "vision.pair_encoder.task:train":
             tokenizer = f"{carried.get('runs', 'runs')}/mine-tokenizer/artifact"
-            return _procedures(pairs, tokenizer=tokenizer, strategy="visual_text", pair_encoder=artifact)
+            return _command(f"{_BUILD} build.strategy=visual_text build.pair_encoder={{2}}", pairs, tokenizer, artifact)
         case "systems.procap.task:pretrain":
-            names = {"name": "mine-procap", "procedures": job.procedures, "pretrained": artifact}
-            return _command("finetune_procap", "procap/finetune_demo", **names, **carried)
+            template = f"jobs/finetune_procap.py {_CONFIGS}/procap/finetune_demo.yaml name=mine-procap"
+            return _command(f"{template} procedures={{0}} pretrained={{1}}", job.procedures, artifact, more=carried)
         case "systems.namc.task:pretrain":
-            names = {"name": "mine-namc", "pairs": job.caption_pairs or pairs, "pretrained": artifact}
-            return _command("finetune_namc", "namc/finetune_small", **names, **carried)
+            template = f"jobs/finetune_namc.py {_CONFIGS}/namc/finetune_small.yaml name=mine-namc"
+            named = job.caption_pairs or pairs, artifact
+            return _command(f"{template} pairs={{0}} pretrained={{1}}", *named, more=carried)
         case _ if _holds_questions(pairs):
-            return _answers(artifact, pairs)
+            out = str(PurePath(artifact).parent / "answers")
+            return _command("jobs/evaluate.py artifact={0} instructions={1} out={2}", artifact, pairs, out)
     if (procedures := getattr(job, "procedures", None)) is not None:
         from idc.data.store import read_manifest
 
         pairs = read_manifest(procedures).inputs["pairs"]
-    return _command("evaluate", artifact=artifact, pairs=pairs, out=str(PurePath(artifact).parent / "evaluation"))
-
-
-def after_procedures(procedures: str) -> str:
-    """Stage 1 of ProCap."""
-    return _command("pretrain_procap", "procap/pretrain_demo", name="mine-pretrain", procedures=procedures)
+    out = str(PurePath(artifact).parent / "evaluation")
+    return _command("jobs/evaluate.py artifact={0} pairs={1} out={2}", artifact, pairs, out)
 
 
 def after_evaluation(
@@ -94,7 +119,7 @@ def after_evaluation(
         return None
     if calibrated or artifact.startswith("hf:"):
         return after_calibration(artifact, job)
-    return _command("calibrate", artifact=artifact, pairs=pairs, **_carried(job, *_LOADING))
+    return _command("jobs/calibrate.py artifact={0} pairs={1}", artifact, pairs, more=_carried(job, *_LOADING))
 
 
 def after_calibration(artifact: str, job: ConfigModel | None = None) -> str:
@@ -111,59 +136,25 @@ def after_captions(artifact: str, job: ConfigModel | None = None) -> str:
     return f"make serve SERVE={shlex.quote(' '.join(arguments(settings)))}" if settings else "make serve"
 
 
-def after_mining(pairs: str) -> str:
-    """Descriptions of the mined pairs, by a model behind an endpoint."""
-    endpoint = {"url": "http://localhost:8000/v1", "model": "Qwen/Qwen2-VL-7B-Instruct"}
-    return _command("describe_pairs", pairs=pairs, out=f"{pairs}-described", endpoint=endpoint)
-
-
-def after_descriptions(pairs: str) -> str:
-    """NAMC's pre-training."""
-    return _command(
-        "pretrain_namc", "namc/pretrain_small", name="mine-namc-pretrain", pairs=pairs, caption_pairs=_PAIRS
-    )
-
-
-def after_changeimti(instructions: str) -> str:
-    """The tuning of the paper's language model on them."""
-    base = {"source": "Qwen/Qwen2.5-VL-7B-Instruct"}
-    return _command("finetune_sft", name="mine-changeimti", pairs=instructions, base=base)
-
-
-def after_notes(guide: str) -> str:
-    """The tuning of the paper's language model with the guide's notes."""
-    base = {"source": "Qwen/Qwen2.5-VL-7B-Instruct"}
-    return _command("finetune_changevg", pairs="data/changeimti", guide=guide, base=base)
-
-
-def after_corruption(pairs: str) -> str:
-    """The evaluation of a captioner on corrupted pairs."""
-    return _command("evaluate", artifact=_CAPTIONER, pairs=pairs, out=str(PurePath(_CAPTIONER).parent / "corrupted"))
-
-
 def after_conversion(kind: str, artifact: str) -> str:
     """The use of authors' weights, by their kind in ``jobs/convert.py``."""
     match kind:
         case "mci":
-            return _command("evaluate", artifact=artifact, pairs="data/levir-mci", out=f"{artifact}-evaluation")
+            return _command("jobs/evaluate.py artifact={0} pairs=data/levir-mci out={0}-evaluation", artifact)
         case "vqgan":
             return after_training("idc.vision.tokenizer.task:train", None, artifact)
         case "clip4idc":
             return after_training("idc.vision.pair_encoder.task:train", None, artifact)
         case "stage1":
-            return _command("finetune_procap", "procap/finetune_official", procedures=_PROCEDURES, pretrained=artifact)
+            template = f"jobs/finetune_procap.py {_CONFIGS}/procap/finetune_official.yaml procedures={_PROCEDURES}"
+            return _command(f"{template} pretrained={{0}}", artifact)
     return after_calibration(artifact)
-
-
-def after_registration(name: str, tracking_uri: str) -> str:
-    """The promotion of the newest version."""
-    return _command("promote", name=name, tracking_uri=tracking_uri)
 
 
 def after_promotion(name: str, alias: str, tracking_uri: str | None) -> str:
     """The server of the champion."""
     carried = {} if tracking_uri is None else {"registry.tracking_uri": tracking_uri}
-    return " ".join(["python -m serve.app", *arguments({f"models.{alias}": f"models:/{name}@{alias}", **carried})])
+    return _command("-m serve.app models.{1}=models:/{0}@{1}", name, alias, more=carried)
 
 
 def tracked_runs(tracking_uri: str, experiment_id: str) -> str:
@@ -184,11 +175,6 @@ def _holds_questions(folder: str) -> bool:
         return False
 
 
-def _answers(artifact: str, instructions: str) -> str:
-    out = str(PurePath(artifact).parent / "answers")
-    return _command("evaluate", artifact=artifact, instructions=instructions, out=out)
-
-
 def _carried(job: ConfigModel | None, *settings: str) -> dict[str, Any]:
     """Those of the dotted settings that the job has and that differ from their defaults."""
     carried: dict[str, Any] = {}
@@ -199,13 +185,3 @@ def _carried(job: ConfigModel | None, *settings: str) -> dict[str, Any]:
         if value is not None:
             carried[setting] = value
     return carried
-
-
-def _procedures(pairs: str, **build: str) -> str:
-    names = {"only": "procedures", "procedures": _PROCEDURES, "build": {"pairs": pairs, **build}}
-    return _command("pretrain_procap", "procap/procedures_demo", **names)
-
-
-def _command(job: str, preset: str | None = None, /, **settings: object) -> str:
-    config = [] if preset is None else [f"--config jobs/configs/{preset}.yaml"]
-    return " ".join(["python", f"jobs/{job}.py", *config, *arguments(settings)])

@@ -42,7 +42,7 @@ class RequestDialogue:
     (:mod:`serve.conversation`).
 
     Attributes:
-        turns: as :meth:`idc.captioning.contract.AnsweringCaptioner.answer` takes them.
+        turns: as :meth:`idc.captioning.contract.Captioner.answer` takes them.
         max_tokens: maximum length of the answer; None for the captioner's own.
     """
 

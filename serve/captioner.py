@@ -26,7 +26,6 @@ from idc.captioning.auto import AutoCaptioner
 from idc.captioning.class_counts import count_classes
 from idc.captioning.contract import (
     MAP_SIDE,
-    AnsweringCaptioner,
     ClassMap,
     Description,
     draw_map,
@@ -153,7 +152,7 @@ class ServedCaptioner:
 
     def _answered(self, asked: Sequence[DecodedPair], max_tokens: int | None) -> list[PairResult]:
         """The answers in dialogues with one maximal length; the others' if the model fails for one of them."""
-        captioner: AnsweringCaptioner = require(self.captioner, "answer")
+        captioner = require(self.captioner, "answer")
         pairs = [pair.pixels for pair in asked if isinstance(pair.pixels, Pixels)]
         befores = [equal_outside(pixels.before, pixels.after, pixels.counted) for pixels in pairs]
         afters = [pixels.after for pixels in pairs]

@@ -12,7 +12,7 @@ _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant"
 
 
 def turns_of(body: ChatRequest, pair: tuple[str, str]) -> tuple[Turn, ...]:
-    """The turns of a conversation, as :class:`idc.captioning.contract.AnsweringCaptioner` takes them if
+    """The turns of a conversation, as :meth:`idc.captioning.contract.Captioner.answer` takes them if
     :func:`fault_of` finds no fault; none if the conversation has no text.
 
     System messages become the first turn, and messages of one role in a row one turn. The pair's images have a mark in

@@ -138,19 +138,12 @@ def decode_pair(before: Any, after: Any, reader: Reader | None = None, max_pixel
 def describe_batch(
     captioner: Captioner, images: Sequence[Pixels | Fault], options: Sequence[DescribeOptions]
 ) -> list[CaptionedPair]:
-    """Describe decoded pairs, each with its own options; pairs with equal ones go through the model together.
+    """Describe decoded pairs, each with its own options; pairs with equal ones go through the model together. What
+    ``objects`` says is not among it (:func:`with_objects`).
 
     Raises:
         ValueError: the captioner refuses an option, or a pair.
     """
-    results = _through_model(captioner, images, options)
-    return [_completed(*each) for each in zip(results, options, strict=True)]
-
-
-def _through_model(
-    captioner: Captioner, images: Sequence[Pixels | Fault], options: Sequence[DescribeOptions]
-) -> list[CaptionedPair]:
-    """:func:`describe_batch` without what is computed pair by pair."""
     results = [CaptionedPair(pixels) for pixels in images]
     groups: dict[DescribeOptions, list[int]] = defaultdict(list)
     for index, (pixels, option) in enumerate(zip(images, options, strict=True)):
@@ -173,29 +166,25 @@ def _through_model(
     return results
 
 
-def _completed(result: CaptionedPair, option: DescribeOptions) -> CaptionedPair:
-    """A result with what `objects` says, if it is asked for."""
-    if option.objects is not None and result.description is not None and isinstance(result.pixels, Pixels):
-        return result._replace(description=with_objects(result.description, result.pixels, objects=option.objects))
-    return result
-
-
 def describe_each(
     captioner: Captioner, images: Sequence[Pixels | Fault], options: DescribeOptions
 ) -> Iterator[CaptionedPair]:
-    """As :func:`describe_batch` with equal options, pair by pair behind the model; the result of a pair that the
-    captioner refuses is a :class:`Fault`."""
+    """As :func:`describe_batch` with equal options, and with what ``objects`` says, pair by pair; the result of a pair
+    that the captioner refuses is a :class:`Fault`."""
     for result in _each_with_its_error(captioner, images, options):
-        yield _completed(result, options)
+        if options.objects is None or result.description is None or isinstance(result.pixels, Fault):
+            yield result
+        else:
+            yield result._replace(description=with_objects(result.description, result.pixels, objects=options.objects))
 
 
 def _each_with_its_error(
     captioner: Captioner, images: Sequence[Pixels | Fault], options: DescribeOptions
 ) -> list[CaptionedPair]:
-    """:func:`_through_model`, by halves of the batch if the captioner refuses one of its pairs, whose result is the
+    """:func:`describe_batch`, by halves of the batch if the captioner refuses one of its pairs, whose result is the
     reason. Other errors than ValueError are not of a pair, but of the machine, the endpoint or the program."""
     try:
-        return _through_model(captioner, images, [options] * len(images))
+        return describe_batch(captioner, images, [options] * len(images))
     except ValueError as error:
         if len(images) == 1:
             return [CaptionedPair(Fault("pair", "", ImageError("not captioned", str(error))))]

@@ -1,9 +1,8 @@
 """The contract between the systems and everything that uses a captioner: captions, confidences, change maps, verdicts.
 
 Every system's ``load_captioner(artifact, device, speed)`` returns a :class:`Captioner`. What only some
-captioners can do is a capability with a protocol of its own; :func:`require` is the one place that refuses a captioner
-without it. Imports no torch, and at the top nothing that is slow to import: the settings of most commands import this
-module, and `--help` needs no image.
+captioners can do is a capability: without it the method raises :class:`Unsupported`. Imports no torch, and at the top
+nothing that is slow to import: the settings of most commands import this module, and `--help` needs no image.
 
 Long because what a captioner returns and what it can do are one contract, read together.
 """
@@ -13,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from idc.data.schema import Turn
 
@@ -98,7 +97,7 @@ class Answer:
     Attributes:
         log_probability: natural logarithm, mean over the generated tokens, end token included.
         tokens: number of these tokens.
-        prompt_tokens: number of tokens that the model read, those of the images included.
+        prompt_tokens: number of tokens that the model read, image tokens included.
         cut_off: the message ended at the maximum length and not by an end token.
         seen: at what size the model saw the images; None for a captioner that does not report it.
     """
@@ -114,26 +113,6 @@ class Answer:
     def confidence(self) -> float:
         """As :attr:`Candidate.confidence`."""
         return Candidate(self.text, self.log_probability).confidence
-
-
-@dataclass(frozen=True)
-class Assessment:
-    """How far the description of a pair can be trusted; every API reports these fields under these names.
-
-    Attributes:
-        changed_probability, familiarity, familiar, verdict, verdict_text, warning: as in :class:`Description`.
-    """
-
-    changed_probability: float | None
-    familiarity: float | None
-    familiar: bool | None
-    verdict: Verdict
-    verdict_text: str | None
-    warning: str | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able dict with the field names that every API uses."""
-        return asdict(self)
 
 
 class ClassMap(NamedTuple):
@@ -258,7 +237,7 @@ class Description:
         """JSON-able dict with the field names that every API uses; without maps, which are images."""
         return {
             **self.best.to_dict(),
-            **self.assessment.to_dict(),
+            **self.assessment,
             "captioner": self.captioner,
             "seen": None if self.seen is None else self.seen.to_dict(),
             "attributes": self.attributes,
@@ -317,16 +296,16 @@ class Description:
         return says_no_change(self.best.caption)
 
     @property
-    def assessment(self) -> Assessment:
-        """How far the description can be trusted."""
-        return Assessment(
-            changed_probability=self.changed,
-            familiarity=self.familiarity,
-            familiar=self.familiar,
-            verdict=self.verdict,
-            verdict_text=self.verdict_text,
-            warning=self.warning,
-        )
+    def assessment(self) -> dict[str, Any]:
+        """How far the description can be trusted, JSON-able, with the field names that every API uses."""
+        return {
+            "changed_probability": self.changed,
+            "familiarity": self.familiarity,
+            "familiar": self.familiar,
+            "verdict": self.verdict,
+            "verdict_text": self.verdict_text,
+            "warning": self.warning,
+        }
 
 
 def assessment_text(fields: Mapping[str, Any]) -> str:
@@ -350,7 +329,7 @@ def sentence_without_model(fields: Mapping[str, Any]) -> str | None:
     """What `objects` says, as the sentence to show before a caption that is not to be trusted; None for other captions.
 
     Args:
-        fields: as of :func:`assessment_text`.
+        fields: as in :func:`assessment_text`.
     """
     if fields["familiar"] is not False or fields["objects_text"] is None:
         return None
@@ -426,6 +405,17 @@ class SearchOptions(NamedTuple):
     counted: Sequence[np.ndarray | None] | None = None
 
 
+class Unsupported(ValueError):
+    """A captioner lacks a capability."""
+
+    def __init__(self, captioner: Captioner, capability: Capability) -> None:
+        others = ", ".join(sorted(captioner.capabilities)) or "none"
+        super().__init__(
+            f"{capability}: this captioner cannot {CAPABILITIES[capability]} (its capabilities: {others}); leave the "
+            "option out, or use another artifact"
+        )
+
+
 class Captioner(Protocol):
     """A loaded captioner. Images are uint8 RGB (H, W, 3) of any sizes; one call is one batch. A system's class inherits
     it and implements :meth:`_describe`.
@@ -480,14 +470,10 @@ class Captioner(Protocol):
         """:meth:`describe` of at least one pair; refuses impossible options (:func:`beams_of`)."""
         ...
 
-
-class ScoringCaptioner(Captioner, Protocol):
-    """Capability "score"."""
-
     def score(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
     ) -> list[list[CaptionScore]]:
-        """The log-probability of given captions under the model, by teacher forcing.
+        """Capability "score": the log-probability of given captions under the model, by teacher forcing.
 
         Args:
             captions: per pair, the captions to score.
@@ -496,11 +482,7 @@ class ScoringCaptioner(Captioner, Protocol):
             Per pair, one score per caption. That of a caption which the model itself generated equals the probability
             of its :class:`Candidate`.
         """
-        ...
-
-
-class SamplingCaptioner(Captioner, Protocol):
-    """Capability "sample"."""
+        raise Unsupported(self, "score")
 
     def sample(
         self,
@@ -511,18 +493,14 @@ class SamplingCaptioner(Captioner, Protocol):
         temperature: float = 1.0,
         seed: int = 0,
     ) -> list[list[Candidate]]:
-        """``n`` captions per pair, drawn token by token from the model's distribution; texts may repeat.
+        """Capability "sample": ``n`` captions per pair, drawn token by token; texts may repeat.
 
         Args:
             temperature: divides the logits of the distribution that is drawn from. Log-probabilities of the result are
                 always those at temperature 1.
             seed: equal seeds and batches give equal samples.
         """
-        ...
-
-
-class AnsweringCaptioner(Captioner, Protocol):
-    """Capability "answer"."""
+        raise Unsupported(self, "sample")
 
     def answer(
         self,
@@ -533,7 +511,8 @@ class AnsweringCaptioner(Captioner, Protocol):
         max_tokens: int | None = None,
         hear: Sequence[Callable[[str], None] | None] | None = None,
     ) -> list[Answer]:
-        """The model's next message in a dialogue about each pair, by greedy search; one call is one batch.
+        """Capability "answer": the next message in a dialogue about each pair, by greedy search; one call is one
+        batch.
 
         Args:
             dialogues: per pair an optional system turn, then user and assistant in turn, the last one the user's. Two
@@ -548,27 +527,15 @@ class AnsweringCaptioner(Captioner, Protocol):
             ValueError: a dialogue is longer than the model can read, or its text has marks in it that the model
                 reserves; the other dialogues of the batch are not answered either.
         """
-        ...
+        raise Unsupported(self, "answer")
 
 
-@overload
-def require(captioner: Captioner, capability: Literal["map"]) -> Captioner: ...
-@overload
-def require(captioner: Captioner, capability: Literal["score"]) -> ScoringCaptioner: ...
-@overload
-def require(captioner: Captioner, capability: Literal["sample"]) -> SamplingCaptioner: ...
-@overload
-def require(captioner: Captioner, capability: Literal["answer"]) -> AnsweringCaptioner: ...
-def require(captioner: Any, capability: Capability) -> Any:
+def require(captioner: Captioner, capability: Capability) -> Captioner:
     """The captioner, if it has a capability.
 
     Raises:
-        ValueError: it does not.
+        Unsupported: it does not.
     """
     if capability not in captioner.capabilities:
-        others = ", ".join(sorted(captioner.capabilities)) or "none"
-        raise ValueError(
-            f"{capability}: this captioner cannot {CAPABILITIES[capability]} (its capabilities: {others}); leave the "
-            "option out, or use another artifact"
-        )
+        raise Unsupported(captioner, capability)
     return captioner

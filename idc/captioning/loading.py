@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
-from typing import get_args
 
 from pydantic import Field, field_validator
 
 from idc.captioning.contract import Captioner, Speed
 from idc.captioning.objects_config import ObjectsConfig
-from idc.config import ConfigModel, load, missing
+from idc.config import ConfigModel, missing
 from idc.endpoint.chat_endpoint import EndpointConfig
 from idc.systems import (
     HUB,
@@ -23,7 +19,6 @@ from idc.systems import (
     artifact_of_objects,
     is_of_hub,
     load_captioner,
-    load_remote,
     newest_captioner,
     untrained_captioner,
     untrained_name,
@@ -93,10 +88,9 @@ LOADING = frozenset(LoadConfig.model_fields)
 
 
 def artifact_folder(artifact: str, objects: ObjectsConfig | None = None) -> str:
-    """The folder of an artifact, which is its own name except for those of :data:`SHIPPED_FOLDERS`, for
-    :data:`idc.systems.OBJECTS` (with the settings ``objects``) and :data:`idc.systems.REGIONS`, for :data:`AUTO` (that
-    of its trained captioner), and for a model of the hub (:data:`idc.systems.HUB`), of which all but the weights is
-    downloaded if it is not on this machine.
+    """The folder of an artifact, or of what is named: :data:`SHIPPED_FOLDERS`; :data:`idc.systems.OBJECTS` (with the
+    settings ``objects``) and :data:`idc.systems.REGIONS`; :data:`AUTO` (its trained captioner); a model of the hub
+    (:data:`idc.systems.HUB`), which is downloaded without its weights if it is not on this machine.
 
     Raises:
         ValueError: the captioner that comes with the program is not on this machine, or the model cannot be had.
@@ -107,7 +101,9 @@ def artifact_folder(artifact: str, objects: ObjectsConfig | None = None) -> str:
         return artifact_of_hub(artifact)
     if artifact in (OBJECTS, REGIONS):
         return artifact_of_objects(artifact, objects)
-    return str(_shipped_folder(artifact)) if artifact in SHIPPED_FOLDERS else artifact
+    if artifact in SHIPPED_FOLDERS:
+        return str(shipped_weights(SHIPPED_FOLDERS[artifact], "the captioner", "name an artifact"))
+    return artifact
 
 
 def missing_artifact(artifact: str | None, field: str) -> Iterator[str]:
@@ -121,10 +117,6 @@ def missing_artifact(artifact: str | None, field: str) -> Iterator[str]:
         yield from missing(artifact_folder(artifact), field)
     except ValueError as error:
         yield f"{field}: {error}"
-
-
-def _shipped_folder(name: str) -> Path:
-    return shipped_weights(SHIPPED_FOLDERS[name], "the captioner", "name an artifact")
 
 
 def newest_or_shipped() -> str:
@@ -195,31 +187,4 @@ class CaptionerLoader:
                 torch.set_num_threads(self.threads)
             self.device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
         assert self.device is not None
-        if self.endpoint is not None:
-            return load_remote(self.artifact, self.endpoint)
-        return load_captioner(self.artifact, self.device, self.speed, self.base)
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--device``, ``--speed`` and ``--base`` to a command that does not take settings as ``name=value``."""
-    parser.add_argument("--device", help="torch device of the captioner, e.g. cuda (default: cpu)")
-    parser.add_argument("--base", metavar="FOLDER", help="the artifact's base model, if it is not where it was made")
-    parser.add_argument(
-        "--speed", choices=get_args(Speed), help="optimisations of the captioner (default: auto, those that change no "
-        "caption and pay here); exact: none, fast: also what pays on some processors only, bf16: captions may differ",
-    )  # fmt: skip
-
-
-def in_options(message: object) -> str:
-    """An error's text with the options of :func:`add_options` in place of settings, but in commands of other jobs."""
-    setting = r"(?<!\.py )\bbase\.source(?:=|(?=:))"
-    return re.sub(setting, lambda match: "--base " if match[0].endswith("=") else "--base", str(message))
-
-
-def given_options(args: argparse.Namespace) -> LoadConfig:
-    """The settings of :func:`add_options`, and of the options of ``jobs/caption.py`` if the command has them."""
-    values = {"device": args.device, "speed": args.speed, "base.source": args.base}
-    values["endpoint.url"] = getattr(args, "endpoint", None)
-    values |= {f"objects.{name}": getattr(args, name, None) for name in ("detector", "names", "mode")}
-    values = {name: value for name, value in values.items() if value is not None}
-    return load(LoadConfig, None, values)
+        return load_captioner(self.artifact, self.device, self.speed, self.base, self.endpoint)

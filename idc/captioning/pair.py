@@ -1,9 +1,8 @@
-"""Caption one pair of image files, for any system (``jobs/caption.py``: :mod:`idc.captioning.pair_command`)."""
+"""Caption one pair of image files, for any system."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from idc.captioning.apply import DescribeOptions, Pixels, describe_batch
+from idc.captioning.apply import DescribeOptions, Pixels, describe_batch, with_objects
 from idc.captioning.contract import assessment_text, draw_map, sentence_without_model
 from idc.captioning.counted import read_parts
 from idc.captioning.loading import AUTO, DEFAULTS, SHIPPED_SATELLITE, CaptionerLoader, LoadConfig, artifact_folder
@@ -25,7 +24,7 @@ reads them depends on this one."""
 
 
 def caption_pair(
-    artifact: str,
+    artifact: str | None,
     before: str,
     after: str,
     *,
@@ -37,10 +36,11 @@ def caption_pair(
     ignore: Sequence[str] = (),
     only: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Caption two image files or URIs with an artifact.
+    """Caption two image files or URIs.
 
     Args:
-        artifact: its folder, or another name of a captioner.
+        artifact: its folder, or another name of a captioner. None: :data:`idc.captioning.loading.AUTO`, or for two
+            GeoTIFFs the one for satellite images.
         load: how the captioner is loaded.
         geotiffs: reads two GeoTIFFs, where rasterio is installed; by default they are images like others.
         beams, candidates: as :meth:`idc.captioning.contract.Captioner.describe`.
@@ -55,12 +55,20 @@ def caption_pair(
             requested capability.
         OSError: a file cannot be written; where that can be captioned out, before anything is captioned.
     """
-    _prepare_output(map_to)
-    pixels = _read_pair(before, after, geotiffs).counting(read_parts(ignore), read_parts(only))
-    options = DescribeOptions(beams, candidates, change_map=map_to is not None, objects=load.objects)
+    if map_to is not None:
+        _check_map_file(Path(map_to))
+    georeferenced = _georeferenced(before, after)
+    if artifact is None:
+        artifact = SHIPPED_SATELLITE if georeferenced else AUTO
+    if georeferenced and geotiffs is not None and _has_rasterio(before, after):
+        pixels = geotiffs(_file(before).read(), _file(after).read(), (before, after))
+    else:
+        pixels = Pixels(*(image for _, image in read_images(before, after)))
+    pixels = pixels.counting(read_parts(ignore), read_parts(only))
+    options = DescribeOptions(beams, candidates, change_map=map_to is not None)
     [captioned] = describe_batch(CaptionerLoader(artifact, load)(), [pixels], [options])
-    description = captioned.description
-    assert description is not None
+    assert captioned.description is not None
+    description = with_objects(captioned.description, pixels, objects=load.objects)
     captioner = description.captioner or artifact
     if map_to is not None:
         if description.change_map is None:
@@ -78,32 +86,6 @@ def caption_pair(
     }
 
 
-def caption_with_any(
-    before: str,
-    after: str,
-    *,
-    artifact: str | None = None,
-    load: LoadConfig = DEFAULTS,
-    geotiffs: ReadGeotiffs | None = None,
-    **options: Any,
-) -> dict[str, Any]:
-    """Caption two image files with the given artifact; without one, with :data:`idc.captioning.loading.AUTO`, or two
-    GeoTIFFs with the one for satellite images.
-
-    Args:
-        load, geotiffs, options: as of :func:`caption_pair`.
-
-    Raises:
-        ValueError, OSError: as :func:`caption_pair`.
-    """
-    if artifact is None:
-        artifact = SHIPPED_SATELLITE if _georeferenced(before, after) else AUTO
-    result = caption_pair(artifact, before, after, load=load, geotiffs=geotiffs, **options)
-    if result["warning"] is not None:
-        print(result["warning"], file=sys.stderr)
-    return result
-
-
 def caption_text(result: dict[str, Any]) -> str:
     """The lines for a terminal: for an unfamiliar pair what `objects` says; caption, confidence, verdict and captioner;
     then the other candidates.
@@ -119,13 +101,10 @@ def caption_text(result: dict[str, Any]) -> str:
     return "\n".join(filter(None, [sentence_without_model(result), first, *others]))
 
 
-def _prepare_output(map_to: str | None) -> None:
+def _check_map_file(path: Path) -> None:
     """Check before captioning that the map can be written, and create its folder."""
-    if map_to is None:
-        return
-    if Path(map_to).suffix.lower() != ".png":
-        raise ValueError(f"{map_to}: the change map is written to a file that ends in .png")
-    path = Path(map_to)
+    if path.suffix.lower() != ".png":
+        raise ValueError(f"{path}: the change map is written to a file that ends in .png")
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
         raise PermissionError(f"{path}: cannot be written; give another file")
@@ -148,27 +127,23 @@ def read_images(*paths: str) -> list[tuple[bytes, np.ndarray]]:
     return images
 
 
-def _read_pair(before: str, after: str, geotiffs: ReadGeotiffs | None) -> Pixels:
-    """The pixels of both images; GeoTIFFs by the rules of scenes, where rasterio is installed.
+def _has_rasterio(*paths: str) -> bool:
+    """Whether GeoTIFFs are read by the rules of scenes; without rasterio 8-bit ones are images like others.
 
     Raises:
-        ValueError: as :func:`read_images`; or two GeoTIFFs cannot be compared, or not be read without rasterio.
+        ValueError: without rasterio, of other bits or bands.
     """
-    if geotiffs is None or not _georeferenced(before, after):
-        (_, first), (_, second) = read_images(before, after)
-        return Pixels(first, second)
-    data = _file(before).read(), _file(after).read()
     if find_spec("rasterio") is not None:
-        return geotiffs(*data, (before, after))
-    for path, header in zip((before, after), map(geo_header, data), strict=True):
+        return True
+    for path in paths:
+        header = geo_header(_file(path).read())
         assert header is not None
         if header.bits > 8 or header.bands > 4:
             raise ValueError(
                 f"{path} is a GeoTIFF of {header.bands} band{'s' * (header.bands > 1)} of {header.bits} bits; "
                 "pip install 'idc[geo]', with which jobs/caption.py --out reads it, or convert it to 8-bit RGB"
             )
-    (_, first), (_, second) = read_images(before, after)
-    return Pixels(first, second)
+    return False
 
 
 def _georeferenced(*paths: str) -> bool:

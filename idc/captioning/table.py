@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 
 from idc.captioning.apply import BatchCaptioner, DescribeOptions, Fault
 from idc.captioning.contract import beams_of, draw_map
-from idc.captioning.counted import Box, Part, parts_of, read_parts
+from idc.captioning.counted import Box, parts_of, read_parts
 from idc.captioning.loading import (
     AUTO,
     LOADING,
@@ -249,7 +249,7 @@ def caption_rows(
         job.input, job.format, chunk_size=job.chunk_size, limit=job.max_pairs, split=job.split, access_config=job
     )
     folder = open_output(job, source, overwrite)
-    parts = read_parts(job.ignore), read_parts(job.only)
+    ignore, only = read_parts(job.ignore), read_parts(job.only)
     if not folder.complete:
         for name in (PAGE, SUMMARY):  # of the captions that were there before
             if (folder.location / name).exists():
@@ -257,7 +257,21 @@ def caption_rows(
     results: list[ChunkResult] = []
     began = time.perf_counter()
     rows = partial(to_rows, captioner=job.artifact)
-    run(folder, source, [stage(job, source, load, *parts)], rows, name="captions", watch=results.append)
+    settings = {
+        "load": load,
+        "reader": source.reader,
+        "options": DescribeOptions(job.beams, job.candidates, objects=job.objects),
+        "batch_size": job.batch_size,
+        "max_pixels": job.max_pixels,
+        "readers": job.readers,
+        "maps": True,
+        "ignore": ignore,
+        "only": only,
+    }
+    stage = StageSpec(
+        CaptionRows, settings, num_cpus=job.cpus_per_actor, num_gpus=job.gpus_per_actor, concurrency=job.actors
+    )
+    run(folder, source, [stage], rows, name="captions", watch=results.append)
     seconds = time.perf_counter() - began
     errors = Counter(_reason(row["error"]) for row in iter_rows(job.out, ["error"]) if row["error"] is not None)
     if job.jsonl is not None:
@@ -298,26 +312,6 @@ def open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> 
         config=settings,
         num_chunks=source.num_chunks,
         overwrite=overwrite,
-    )
-
-
-def stage(
-    job: CaptionJob, source: InputRows, load: LoadCaptioner, ignore: Sequence[Part] = (), only: Sequence[Part] = ()
-) -> StageSpec:
-    """The stage of a job, for its actors."""
-    kwargs = {
-        "load": load,
-        "reader": source.reader,
-        "options": DescribeOptions(job.beams, job.candidates, objects=job.objects),
-        "batch_size": job.batch_size,
-        "max_pixels": job.max_pixels,
-        "readers": job.readers,
-        "maps": True,
-        "ignore": ignore,
-        "only": only,
-    }
-    return StageSpec(
-        CaptionRows, kwargs, num_cpus=job.cpus_per_actor, num_gpus=job.gpus_per_actor, concurrency=job.actors
     )
 
 

@@ -1,4 +1,4 @@
-"""Caption tokens per second: of one artifact as the papers' tables report them, and of several artifacts by turns."""
+"""Caption tokens per second: of one artifact as the papers' tables report them, or of several, interleaved."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PAIRS, _ROUNDS = 32, 5
 
 
 class ThroughputJob(LoadConfig):
-    """Measure the speed of captioners in one process by turns, so that the machine is the same for all."""
+    """Measure the speed of captioners in one process, interleaved, so that the machine is the same for all."""
 
     artifacts: dict[str, str] = Field(min_length=1)
     """Name -> artifact of a captioner."""
@@ -81,7 +81,7 @@ class CaptionerSpeed(BaseModel):
 
 
 class Throughput(BaseModel):
-    """Captioners that were measured by turns.
+    """Captioners that were measured interleaved.
 
     Attributes:
         fingerprint: of captioners, pairs and settings.
@@ -136,7 +136,7 @@ def measure_throughput(job: ThroughputJob, overwrite: bool = False) -> Throughpu
     """Measure, and write ``job.out``; a finished measurement of the same captioners and settings is returned.
 
     Raises:
-        ValueError: an artifact is no captioner, the split has no pairs, or ``out`` is another measurement and
+        ValueError: an artifact is not a captioner, the split has no pairs, or ``out`` is another measurement and
             ``overwrite`` is off.
     """
     identities = {name: captioning_identity(path) for name, path in job.artifacts.items()}
@@ -154,7 +154,7 @@ def measure_throughput(job: ThroughputJob, overwrite: bool = False) -> Throughpu
     device = job.device or ("cuda" if torch.cuda.is_available() else "cpu")
     befores, afters, references = _batch(job.pairs, job.split, job.num_pairs)
     captioners = {name: load_captioner(path, device, job.speed) for name, path in job.artifacts.items()}
-    seconds = time_by_turns(list(captioners.values()), befores, afters, device, job.rounds)
+    seconds = time_interleaved(list(captioners.values()), befores, afters, device, job.rounds)
     done = Throughput(
         fingerprint=whole,
         pairs=len(befores),
@@ -196,12 +196,12 @@ def tokens_per_second(payload: dict[str, Any], folder: str, run: Runner) -> dict
     """
     captioner = load_captioner(payload["artifact"], payload["device"], payload["speed"])
     befores, afters, _ = _batch(payload["pairs"], payload["split"], _PAIRS)
-    (seconds,) = time_by_turns([captioner], befores, afters, payload["device"], _ROUNDS)
+    (seconds,) = time_interleaved([captioner], befores, afters, payload["device"], _ROUNDS)
     rate = len(befores) * payload["tokens"] / statistics.median(seconds)
     return {"tokens_per_second": rate, "seconds": seconds, "pairs": len(befores)}
 
 
-def time_by_turns(
+def time_interleaved(
     captioners: Sequence[Captioner],
     befores: Sequence[np.ndarray],
     afters: Sequence[np.ndarray],

@@ -34,7 +34,7 @@ def demo_systems(names: Sequence[str]) -> list[DemoSystem]:
     """The systems of a demo.
 
     Raises:
-        ValueError: a name occurs twice, is no system, or the system has no ``demo.py``; or the systems are trained on
+        ValueError: a name occurs twice, is not a system or of one without ``demo.py``; or the systems are trained on
             different pairs.
     """
     if len(set(names)) < len(names):

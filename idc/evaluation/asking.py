@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from idc.captioning.contract import Answer, AnsweringCaptioner, require
+from idc.captioning.contract import Answer, Captioner, require
 from idc.captioning.loading import CaptionerLoader, LoadCaptioner, artifact_folder
 from idc.changeimti.change_regions import CLASSES
 from idc.data.images import decode_image
@@ -113,7 +113,7 @@ def ask_questions(job: AskJob, load: LoadCaptioner | None = None) -> AskedScores
         job.loading_identity(),
     )  # fmt: skip
     log = AnswerLog(out / _LOG)
-    captioner: AnsweringCaptioner | None = None
+    captioner: Captioner | None = None
     records: dict[bool, list[dict[str, str]]] = {True: [], False: []}
     rows = (_Dialogue.of(row, types) for row in islice(_dialogues(job, manifest.kind), job.max_rows))
     dialogues = (dialogue for dialogue in rows if dialogue.answers)
@@ -166,7 +166,7 @@ def _dialogues(job: AskJob, kind: str) -> Iterator[Instruction]:
                 yield Instruction(f"{pair.pair_id}/{name}", (pair.before, pair.after), turns, split=pair.split)
 
 
-def _ask_batch(captioner: AnsweringCaptioner, batch: Sequence[_Dialogue], types: Sequence[str], job: AskJob) -> None:
+def _ask_batch(captioner: Captioner, batch: Sequence[_Dialogue], types: Sequence[str], job: AskJob) -> None:
     """Ask the first question of all dialogues together, then the second of those that have one, and so on."""
     for dialogue in batch:
         if (count := len(dialogue.row.images)) != 2:
@@ -182,7 +182,7 @@ def _ask_batch(captioner: AnsweringCaptioner, batch: Sequence[_Dialogue], types:
             dialogue.add(number, reply.text, types)
 
 
-def _replies(captioner: AnsweringCaptioner, asking: Sequence[_Dialogue], max_tokens: int) -> list[Answer]:
+def _replies(captioner: Captioner, asking: Sequence[_Dialogue], max_tokens: int) -> list[Answer]:
     """The captioner's next messages.
 
     Raises:

@@ -88,7 +88,7 @@ class SceneJob(LoadConfig):
 
 
 def _missing_file(path: str, field: str) -> Iterator[str]:
-    """A fault if ``path`` is no file of this machine. GDAL would ask hosts, and look into archives, by name."""
+    """A fault if ``path`` is not a file of this machine. GDAL would ask hosts, and look into archives, by name."""
     if "://" in path or path.startswith("/vsi"):
         yield f"{field}: {path!r} is a URI; download it, and give the file"
     elif not (faults := list(missing(path, field))) and not Path(path).is_file():

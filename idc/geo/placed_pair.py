@@ -14,12 +14,11 @@ from rasterio.transform import Affine
 
 from idc.captioning.apply import Pixels
 from idc.captioning.contract import MAP_SIDE, Description
-from idc.geo.components import keep_parts, map_parts
 from idc.geo.config import SceneJob
 from idc.geo.pixel_grid import PixelGrid
-from idc.geo.polygons import change_properties, outlines, pixel_areas
+from idc.geo.polygons import changes_of
 from idc.geo.rasters import ScenePair, SceneReader, gdal, open_scene
-from idc.geo.scene_sentence import Tally, position_of, scene_sentence
+from idc.geo.scene_sentence import scene_sentence
 from idc.geo.tiles import Span, Tile
 from idc.metrics.change_maps import upsample
 
@@ -118,30 +117,19 @@ def placed_changes(
     x, y = width / columns, height / rows
     coarse = Affine(a * x, b * y, c, d * x, e * y, f)
     with gdal():
-        parts, numbers = map_parts(kinds, values)
-        areas = pixel_areas([part.centre for part in parts], coarse, grid.crs) * [part.pixels for part in parts]
-        parts, numbers = keep_parts(parts, numbers, areas.tolist(), min_area)
-        polygons = sorted(outlines(numbers, coarse, grid.crs), key=lambda polygon: -polygon.area)
-    tallies: dict[str | None, Tally] = {name: Tally() for name in names[1:]} or {None: Tally()}
-    features: list[dict[str, Any]] = []
-    for polygon in polygons:
-        part = parts[polygon.number - 1]
-        name = names[part.kind] if names else None
-        column, row = part.centre
-        position = position_of(column / columns, row / rows)
-        tallies[name].add(polygon.area, position)
-        if len(features) < MOST_POLYGONS:
-            best = description.best
-            properties = change_properties(name, polygon.area, "m2", part, position, best.caption, best.confidence)
-            features.append(
-                {
-                    "type": "Feature",
-                    "id": len(features) + 1,
-                    "properties": properties,
-                    "geometry": polygon.geometry,
-                }
-            )
-    left_out = {"left_out": len(polygons) - len(features)} if len(polygons) > len(features) else {}
+        changes, tallies, _ = changes_of(kinds, values, coarse, grid.crs, min_area, names)
+    changes.sort(key=lambda change: -change.polygon.area)
+    best = description.best
+    features = [
+        {
+            "type": "Feature",
+            "id": number,
+            "properties": change.properties("m2", change.part.value, best.caption, best.confidence),
+            "geometry": change.polygon.geometry,
+        }
+        for number, change in enumerate(changes[:MOST_POLYGONS], 1)
+    ]
+    left_out = {"left_out": len(changes) - len(features)} if len(changes) > len(features) else {}
     return PlacedChanges(
         scene_sentence(tallies, "m2", min_area, float(grid.valid.mean())),
         {"type": "FeatureCollection", **left_out, "features": features},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -12,16 +12,13 @@ from rasterio.features import shapes
 from rasterio.transform import Affine
 from rasterio.warp import transform_geom
 
-from idc.geo.components import MapPart
+from idc.geo.components import MapPart, keep_parts, map_parts
 from idc.geo.georeference import LONGITUDE_LATITUDE, crs_name, to_degrees
 from idc.geo.ground import ring_area, without_jumps
-
-Ring = list[tuple[float, float]]
+from idc.geo.scene_sentence import Tally, position_of
 
 _DEGREES, _UNITS = 9, 4
 """Digits after the point: a tenth of a millimetre."""
-_POINTS = 50_000
-"""Points that are transformed in one call."""
 _OTHER_SIDE = "+proj=eqc +lon_0=180 +datum=WGS84"
 """A plane in which a polygon across 180 degrees has no jump; GDAL cuts only what comes from a plane."""
 _DEGREE = 6378137.0 * np.pi / 180
@@ -44,6 +41,77 @@ class Polygon(NamedTuple):
     area: float
 
 
+class SceneChange(NamedTuple):
+    """A changed part of a scene with its outline.
+
+    Attributes:
+        name: of its class; None of a captioner without classes.
+        position: its cell of a 3x3 grid over the image, in words.
+    """
+
+    polygon: Polygon
+    part: MapPart
+    name: str | None
+    position: str
+
+    def properties(self, unit: str, score: float, caption: str, confidence: float) -> dict[str, Any]:
+        """The properties of its GeoJSON feature.
+
+        Args:
+            unit: of the area, ``m2`` or ``px``.
+        """
+        return {
+            "class": class_name(self.name),
+            f"area_{unit}": round(self.polygon.area, 2),
+            "score": round(score, 4),
+            "position": self.position,
+            "caption": caption,
+            "confidence": round(confidence, 4),
+        }
+
+
+def class_name(name: str | None) -> str:
+    """The class of a change of a captioner with classes, else ``change``."""
+    return "change" if name is None else name
+
+
+def changes_of(
+    kinds: np.ndarray,
+    values: np.ndarray,
+    grid: Affine,
+    crs: str | None,
+    least: float,
+    names: Sequence[str] = (),
+    borders: Sequence[Sequence[int]] = ((0,), (0,)),
+) -> tuple[list[SceneChange], dict[str | None, Tally], np.ndarray]:
+    """The connected parts of a map, row by row; their numbers and areas by class; and of every pixel the number of its
+    part from 1 on, 0 where there is none.
+
+    Args:
+        kinds, values, borders: as :func:`idc.geo.components.map_parts`.
+        grid, crs: as in :class:`idc.geo.rasters.ScenePair`.
+        least: smallest area of a part, in square metres or pixels.
+        names: of the classes, the first is what did not change; empty for a captioner without.
+    """
+    parts, numbers = map_parts(kinds, values, *borders)
+    areas = np.array([part.pixels for part in parts], float)
+    if crs is not None and parts:
+        areas *= pixel_areas([part.centre for part in parts], grid, crs)
+    parts, numbers = keep_parts(parts, numbers, areas.tolist(), least)
+    height, width = kinds.shape
+    tallies: dict[str | None, Tally] = {name: Tally() for name in names[1:]} or {None: Tally()}
+    changes = []
+    for polygon in outlines(numbers, grid, crs):
+        part = parts[polygon.number - 1]
+        name, position = (
+            names[part.kind] if names else None,
+            position_of(part.centre[0] / width, part.centre[1] / height),
+        )
+        tallies[name].add(polygon.area, position)
+        changes.append(SceneChange(polygon, part, name, position))
+    return changes, tallies, numbers
+
+
 def outlines(numbers: np.ndarray, grid: Affine, crs: str | None) -> Iterator[Polygon]:
     """The outline of every part.
 
@@ -51,32 +119,30 @@ def outlines(numbers: np.ndarray, grid: Affine, crs: str | None) -> Iterator[Pol
         numbers: int32 (H, W): the number of each pixel's part, 0 where there is none.
         grid, crs: as in :class:`idc.geo.rasters.ScenePair`.
     """
-    for group in _groups(shapes(numbers, mask=numbers > 0, connectivity=4)):
-        yield from _on_ground(group, grid, crs)
-
-
-def change_properties(
-    name: str | None, area: float, unit: str, part: MapPart, position: str, caption: str, confidence: float
-) -> dict[str, Any]:
-    """The properties of a change's polygon.
-
-    Args:
-        name: of its class; None of a captioner without classes.
-        unit: of the area, ``m2`` or ``px``.
-    """
-    return {
-        "class": class_name(name),
-        f"area_{unit}": round(area, 2),
-        "score": round(part.value, 4),
-        "position": position,
-        "caption": caption,
-        "confidence": round(confidence, 4),
-    }
-
-
-def class_name(name: str | None) -> str:
-    """The class of a change of a captioner with classes, else ``change``."""
-    return "change" if name is None else name
+    parts = [
+        (int(number), [np.array(ring) for ring in geometry["coordinates"]])
+        for geometry, number in shapes(numbers, mask=numbers > 0, connectivity=4)
+    ]
+    if not parts:
+        return
+    # All points in one call: one for each outline would take most of the time.
+    x, y = _coordinates(np.concatenate([ring for _, rings in parts for ring in rings]), grid)
+    native = np.stack([x, y], axis=1)
+    ground = native if crs is None else to_degrees(CRS.from_wkt(crs), x, y).T
+    end = 0
+    for number, rings in parts:
+        starts = [end, *(end := end + len(ring) for ring in rings)]
+        mine = [slice(*ends) for ends in pairwise(starts)]
+        if crs is None:
+            yield _in_pixels(number, [native[ring] for ring in mine])
+            continue
+        polygon = _in_degrees(number, [ground[ring] for ring in mine], [native[ring] for ring in mine])
+        if polygon is None:
+            raise ValueError(
+                f"a change in the coordinate system {crs_name(CRS.from_wkt(crs))} has no outline in longitude and "
+                "latitude: it spans half the world or a pole; cut the image, or pass pixel_coordinates=true"
+            )
+        yield polygon
 
 
 def pixel_areas(points: Sequence[tuple[float, float]], grid: Affine, crs: str) -> np.ndarray:
@@ -86,45 +152,6 @@ def pixel_areas(points: Sequence[tuple[float, float]], grid: Affine, crs: str) -
     x, y = _coordinates(rings.reshape(-1, 2), grid)
     longitude, latitude = to_degrees(CRS.from_wkt(crs), x, y).reshape(2, -1, 5)
     return np.abs(ring_area(without_jumps(longitude), latitude))
-
-
-def _groups(geometries: Iterable[tuple[dict[str, Any], float]]) -> Iterator[list[tuple[int, list[Ring]]]]:
-    """Numbers and rings in pixels, in lists of some :data:`_POINTS` points."""
-    group: list[tuple[int, list[Ring]]] = []
-    points = 0
-    for geometry, number in geometries:
-        rings = geometry["coordinates"]
-        group.append((int(number), rings))
-        points += sum(map(len, rings))
-        if points >= _POINTS:
-            yield group
-            group, points = [], 0
-    if group:
-        yield group
-
-
-def _on_ground(group: Sequence[tuple[int, list[Ring]]], grid: Affine, crs: str | None) -> Iterator[Polygon]:
-    rings = [np.array(ring) for _, part in group for ring in part]
-    ends = [0, *np.cumsum([len(ring) for ring in rings]).tolist()]
-    x, y = _coordinates(np.concatenate(rings), grid)
-    native = np.stack([x, y], axis=1)
-    if crs is None:
-        ground = native
-    else:
-        ground = to_degrees(CRS.from_wkt(crs), x, y).T
-    slices = iter(slice(start, stop) for start, stop in pairwise(ends))
-    for number, part in group:
-        mine = [next(slices) for _ in part]
-        if crs is None:
-            yield _in_pixels(number, [native[ring] for ring in mine])
-        else:
-            polygon = _in_degrees(number, [ground[ring] for ring in mine], [native[ring] for ring in mine])
-            if polygon is None:
-                raise ValueError(
-                    f"a change in the coordinate system {crs_name(CRS.from_wkt(crs))} has no outline in longitude and "
-                    "latitude: it spans half the world or a pole; cut the image, or pass pixel_coordinates=true"
-                )
-            yield polygon
 
 
 def _in_pixels(number: int, rings: list[np.ndarray]) -> Polygon:

@@ -31,11 +31,10 @@ from idc.data.images import decode_image
 from idc.data.pipeline import ChunkResult, StageSpec, run_local
 from idc.data.store import Manifest, fingerprint, iter_rows, read_manifest
 from idc.data.write_errors import explain_write_errors
-from idc.geo.components import MapPart, keep_parts, map_parts
 from idc.geo.config import SceneJob
-from idc.geo.polygons import change_properties, class_name, outlines, pixel_areas
+from idc.geo.polygons import SceneChange, changes_of, class_name
 from idc.geo.rasters import ScenePair, gdal, open_scene
-from idc.geo.scene_sentence import Tally, position_of, scene_sentence
+from idc.geo.scene_sentence import scene_sentence
 from idc.geo.tile_captions import NO_DATA, STEPS, CaptionTiles, TileSource, open_tiles
 from idc.geo.tiles import Tiling
 from idc.metrics.changes import says_no_change
@@ -158,16 +157,30 @@ class _Map:
 def _merged(job: SceneJob, scene: ScenePair, tiling: Tiling, out: Path) -> dict[str, Any]:
     """Write the rasters and the polygons. Returns the summary."""
     tiles = _read_map(out / TILES, tiling, job.threshold)
-    borders = ([span.first for span in spans] for spans in (tiling.rows, tiling.columns))
-    parts, numbers = map_parts(tiles.kinds, tiles.grey, *borders)
-    areas = np.array([part.pixels for part in parts], float)
-    if scene.crs is not None and parts:
-        areas *= pixel_areas([part.centre for part in parts], scene.transform, scene.crs)
-    parts, numbers = keep_parts(parts, numbers, areas.tolist(), job.min_area)
+    borders = [[span.first for span in spans] for spans in (tiling.rows, tiling.columns)]
+    changes, tallies, numbers = changes_of(
+        tiles.kinds, tiles.grey, scene.transform, scene.crs, job.min_area, tiles.names, borders
+    )
     _write_raster(out / MAP, tiles.grey, scene, NO_DATA)
     _write_raster(out / CHANGES, tiles.kinds * (numbers > 0), scene)
     unit = "px" if scene.crs is None else "m2"
-    tallies = _written_polygons(job, scene, out, tiles, parts, numbers, unit)
+    features = [
+        {
+            "type": "Feature",
+            "id": change.polygon.number,
+            "properties": change.properties(unit, change.part.value / STEPS, *_caption_of(change, tiles)),
+            "geometry": change.polygon.geometry,
+        }
+        for change in changes
+    ]
+    _write_features(out / POLYGONS, {"coordinates": "pixels"} if scene.crs is None else {}, features)
+    if job.native and scene.crs is not None:
+        native = [
+            {**feature, "geometry": change.polygon.native} for feature, change in zip(features, changes, strict=True)
+        ]
+        _write_features(out / NATIVE, {"crs": _named_crs(scene.crs)}, native)
+    else:
+        (out / NATIVE).unlink(missing_ok=True)  # of other settings
     compared = int((tiles.grey != NO_DATA).sum())
     share = compared / (scene.width * scene.height)
     totals = [sum(getattr(tally, name) for tally in tallies.values()) for name in ("count", "area")]
@@ -215,33 +228,6 @@ def _read_map(folder: Path, tiling: Tiling, threshold: float) -> _Map:
     return scene
 
 
-def _written_polygons(
-    job: SceneJob, scene: ScenePair, out: Path, tiles: _Map, parts: list[MapPart], numbers: np.ndarray, unit: str
-) -> dict[str | None, Tally]:
-    """Write the polygons. Returns their numbers and areas by class."""
-    tallies: dict[str | None, Tally] = {name: Tally() for name in tiles.names[1:]} or {None: Tally()}
-    features: list[dict[str, Any]] = []
-    native: list[dict[str, Any]] = []
-    for polygon in outlines(numbers, scene.transform, scene.crs):
-        part = parts[polygon.number - 1]
-        name = tiles.names[part.kind] if tiles.names else None
-        x, y = part.centre
-        position = position_of(x / scene.width, y / scene.height)
-        tallies[name].add(polygon.area, position)
-        caption, confidence = _caption_of(part, name, tiles)
-        of_map = part._replace(value=part.value / STEPS)
-        properties = change_properties(name, polygon.area, unit, of_map, position, caption, confidence)
-        feature = {"type": "Feature", "id": polygon.number, "properties": properties}
-        features.append({**feature, "geometry": polygon.geometry})
-        native.append({**feature, "geometry": polygon.native})
-    _write_features(out / POLYGONS, {"coordinates": "pixels"} if scene.crs is None else {}, features)
-    if job.native and scene.crs is not None:
-        _write_features(out / NATIVE, {"crs": _named_crs(scene.crs)}, native)
-    else:
-        (out / NATIVE).unlink(missing_ok=True)  # of other settings
-    return tallies
-
-
 def _write_features(path: Path, members: dict[str, Any], features: Sequence[dict[str, Any]]) -> None:
     """A GeoJSON file with one line for each feature."""
     head = json.dumps({"type": "FeatureCollection", **members})[:-1]
@@ -249,16 +235,16 @@ def _write_features(path: Path, members: dict[str, Any], features: Sequence[dict
     write_text(path, f'{head}, "features": [\n{lines}\n]}}\n')
 
 
-def _caption_of(part: MapPart, name: str | None, tiles: _Map) -> tuple[str, float]:
+def _caption_of(change: SceneChange, tiles: _Map) -> tuple[str, float]:
     """Caption and confidence of one of a part's tiles: of those whose caption has the class in it, else of those whose
     caption names a change, else of all, the one that holds most of the part."""
     captions: Counter[tuple[str, float]] = Counter()
-    for tile, pixels in part.tiles.items():
+    for tile, pixels in change.part.tiles.items():
         captions[tiles.captions[tile]] += pixels
 
     def rank(caption: tuple[str, float]) -> tuple[bool, bool, int]:
         text = caption[0]
-        return name is not None and name in text.lower(), not says_no_change(text), captions[caption]
+        return change.name is not None and change.name in text.lower(), not says_no_change(text), captions[caption]
 
     return max(captions, key=rank)
 

@@ -167,7 +167,7 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
     def score(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
     ) -> list[list[CaptionScore]]:
-        """See :class:`idc.captioning.contract.ScoringCaptioner`. A word outside the vocabulary counts as the unknown
+        """See :meth:`idc.captioning.contract.Captioner.score`. A word outside the vocabulary counts as the unknown
         word, and a caption is cut to the number of steps of a search. One that fills all of them has no room for the
         end token and is scored without it, as in the search."""
         count = number_of_pairs(befores, afters)
@@ -197,7 +197,7 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         temperature: float = 1.0,
         seed: int = 0,
     ) -> list[list[Candidate]]:
-        """See :class:`idc.captioning.contract.SamplingCaptioner`."""
+        """See :meth:`idc.captioning.contract.Captioner.sample`."""
         if not number_of_pairs(befores, afters):
             return []
         generator = torch.Generator(self.device).manual_seed(seed)

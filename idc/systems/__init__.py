@@ -36,22 +36,39 @@ def load_system(name: str) -> ModuleType:
     return importlib.import_module(f"idc.systems.{name}.captioner")
 
 
-def load_captioner(artifact: str, device: str = "cpu", speed: Speed = "auto", base: str | None = None) -> Captioner:
+def load_captioner(
+    artifact: str,
+    device: str = "cpu",
+    speed: Speed = "auto",
+    base: str | None = None,
+    endpoint: EndpointConfig | None = None,
+) -> Captioner:
     """Load the captioner of an artifact of any system.
 
     Args:
         device: torch device, e.g. ``cuda``.
         speed: see :attr:`idc.captioning.loading.LoadConfig.speed`.
         base: folder of the artifact's base model, if it is not where the artifact was made.
+        endpoint: runs its language model; device, speed and base are not used then.
 
     Raises:
-        ValueError: it is not an artifact of a captioner, or its base is not on this machine.
+        ValueError: it is not an artifact of a captioner, its base is not on this machine, or it has no language model
+            that can run at an endpoint.
     """
     from idc.training.artifact import read_artifact
 
     record = read_artifact(artifact)
-    options = {} if base is None else {"base": base}
-    captioner: Captioner = load_system(record.system).load_captioner(record.path, device=device, speed=speed, **options)
+    system = load_system(record.system)
+    captioner: Captioner
+    if endpoint is None:
+        options = {} if base is None else {"base": base}
+        captioner = system.load_captioner(record.path, device=device, speed=speed, **options)
+    elif hasattr(system, "load_remote"):
+        captioner = system.load_remote(record.path, endpoint)
+    else:
+        raise ValueError(
+            f"endpoint: an artifact of {record.system} has no language model that runs elsewhere; leave it out"
+        )
     return captioner
 
 
@@ -109,24 +126,6 @@ def wrap_base_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[st
     it is, in ``folder``; ``payload`` has ``base``, ``prompt`` and ``generation``."""
     result: dict[str, Any] = importlib.import_module("idc.systems.zeroshot.wrap").wrap_step(payload, folder, run)
     return result
-
-
-def load_remote(artifact: str, endpoint: EndpointConfig) -> Captioner:
-    """The captioner of an artifact whose language model runs behind an endpoint.
-
-    Raises:
-        ValueError: it is not an artifact of a captioner, or its model cannot run there.
-    """
-    from idc.training.artifact import read_artifact
-
-    record = read_artifact(artifact)
-    connect = getattr(load_system(record.system), "load_remote", None)
-    if connect is None:
-        raise ValueError(
-            f"endpoint: an artifact of {record.system} has no language model that runs elsewhere; leave it out"
-        )
-    captioner: Captioner = connect(record.path, endpoint)
-    return captioner
 
 
 def is_captioner(artifact: str) -> bool:

@@ -179,7 +179,7 @@ class VlmCaptioner(Captioner):
     def score(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
     ) -> list[list[CaptionScore]]:
-        """See :class:`idc.captioning.contract.ScoringCaptioner`. A caption is cut to the maximum length of a generated
+        """See :meth:`idc.captioning.contract.Captioner.score`. A caption is cut to the maximum length of a generated
         one; if it fills that, it is scored without an end token, as when it is generated. A caption is tokenized anew:
         a model may have generated the same text in other tokens.
 
@@ -206,7 +206,7 @@ class VlmCaptioner(Captioner):
         temperature: float = 1.0,
         seed: int = 0,
     ) -> list[list[Candidate]]:
-        """See :class:`idc.captioning.contract.SamplingCaptioner`.
+        """See :meth:`idc.captioning.contract.Captioner.sample`.
 
         Raises:
             ValueError: ``n`` is below 1, or the temperature is not positive.
@@ -229,7 +229,7 @@ class VlmCaptioner(Captioner):
         max_tokens: int | None = None,
         hear: Sequence[Callable[[str], None] | None] | None = None,
     ) -> list[Answer]:
-        """See :class:`idc.captioning.contract.AnsweringCaptioner` and :func:`idc.vlm.chat.with_default_turns`."""
+        """See :meth:`idc.captioning.contract.Captioner.answer` and :func:`idc.vlm.chat.with_default_turns`."""
         count = number_of_pairs(befores, afters)
         if len(dialogues) != count:
             raise ValueError(f"{len(dialogues)} dialogues about {count} pairs; give one per pair")

@@ -140,7 +140,7 @@ class RemoteCaptioner(Captioner):
         max_tokens: int | None = None,
         hear: Sequence[Callable[[str], None] | None] | None = None,
     ) -> list[Answer]:
-        """See :class:`idc.captioning.contract.AnsweringCaptioner`; errors also of the endpoint."""
+        """See :meth:`idc.captioning.contract.Captioner.answer`; errors also of the endpoint."""
 
         def answered(
             before: np.ndarray, after: np.ndarray, turns: Sequence[Turn], hear: Callable[[str], None] | None

@@ -322,7 +322,7 @@ def loaders_of(
     training: Dataset = next(iter(parts.values())) if len(parts) == 1 else Mixture(parts, job.train.seed)
     of_family = partial(collate, family=family)
     size = max(1, job.train.micro_batch_size // context.world_size)
-    train = Loader.from_config(training, of_family, job.train, context.rank, context.world_size)
+    train = Loader(training, of_family, job.train, context.rank, context.world_size)
     if validation is None:
         return Loaders(train)
     limit = job.validation_samples

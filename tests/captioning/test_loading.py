@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from idc.captioning.calibration_job import CalibrateJob
-from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig, add_options, given_options
+from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
 from idc.captioning.table import CaptionJob
 from idc.config import ConfigError, load
 from idc.evaluation.config import EvaluateJob
@@ -59,14 +58,3 @@ def test_fingerprints_change_with_the_number_format_alone(tmp_path: Path) -> Non
         return scoring_fingerprint(load(EvaluateJob, None, {**given, **settings}))
 
     assert mark() == mark(device="cuda") == mark(speed="fast") == mark(speed="exact") != mark(speed="bf16")
-
-
-def test_commands_with_options_instead_of_settings(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = argparse.ArgumentParser()
-    add_options(parser)
-    assert given_options(parser.parse_args([])) == DEFAULTS
-    argv = ["--device", "cuda", "--speed", "bf16"]
-    assert given_options(parser.parse_args(argv)) == LoadConfig(device="cuda", speed="bf16")
-    with pytest.raises(SystemExit):
-        parser.parse_args(["--speed", "compile=true"])
-    assert "choose from" in capsys.readouterr().err

@@ -67,7 +67,7 @@ def test_one_pair(files: tuple[Path, Path], captioner_artifact: Path, tmp_path: 
     assert [one["caption"] for one in found["candidates"]] == [one.caption for one in told.candidates]
     assert found["caption"] == told.best.caption
     assert found["confidence"] == pytest.approx(math.exp(told.best.log_probability), abs=1e-5)
-    assert found.items() >= told.assessment.to_dict().items()
+    assert found.items() >= told.assessment.items()
     assert found["verdict"] == told.verdict
     assert found["changed_probability"] is None
     assert (found["before"], found["map"]) == (str(files[0]), str(drawn))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from idc.captioning.throughput import Throughput, ThroughputJob, measure_throughput, time_by_turns
+from idc.captioning.throughput import Throughput, ThroughputJob, measure_throughput, time_interleaved
 from idc.config import load
 from idc.data.store import iter_rows
 from idc.data.text import words
@@ -28,7 +28,7 @@ def test_captioners_take_turns_and_the_first_round_is_not_counted() -> None:
         return ToyCaptioner(say)
 
     image = np.zeros((4, 4, 3), np.uint8)
-    seconds = time_by_turns([named("a"), named("b")], [image], [image], "cpu", 2)
+    seconds = time_interleaved([named("a"), named("b")], [image], [image], "cpu", 2)
     assert calls == ["a", "b"] * 3
     assert [len(own) for own in seconds] == [2, 2]
     assert all(second > 0 for own in seconds for second in own)

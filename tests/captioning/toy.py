@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from idc.captioning.contract import Candidate, Capability, Description
+from idc.captioning.contract import Candidate, Capability, Captioner, Description
 
 
-class ToyCaptioner:
+class ToyCaptioner(Captioner):
     """Captions pairs by ``say(befores, afters)``; it has no optional capability."""
 
     capabilities: frozenset[Capability] = frozenset()

@@ -90,7 +90,7 @@ def test_of_very_many_polygons_the_largest_are_kept_and_the_others_counted(tmp_p
     _, grid = decode_placed(*(path.read_bytes() for path in pair(tmp_path)), MOST)
     dots = np.zeros((SIDE, SIDE), np.float32)
     dots[::2, ::2] = 1
-    dots[0, 0:19] = 1  # ten of the dots, joined
+    dots[60, 0:19] = 1  # ten of the dots, joined
     changes = placed_changes(Description((Candidate("dots", -1.0),), change_map=dots), grid, min_area=0)
     areas = [feature["properties"]["area_m2"] for feature in changes.geojson["features"]]
     assert len(areas) == MOST_POLYGONS

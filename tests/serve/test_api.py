@@ -88,7 +88,7 @@ def test_a_form_gives_what_the_captioner_gives(client: httpx2.Client, artifact: 
     assert parsed.version == f"sha256:{artifact_identity(artifact)[:12]}"
     assert expected.description is not None
     told = expected.description.to_dict()
-    fields = ("claims", "regions", "objects_text", "captioner", *expected.description.assessment.to_dict())
+    fields = ("claims", "regions", "objects_text", "captioner", *expected.description.assessment)
     assert {name: answer.json()["results"][0][name] for name in fields} == {name: told[name] for name in fields}
     assert told["objects_text"]
     assert client.post("/v1/captions", **upload(PAIRS[0])).json()["results"][0]["claims"] is None

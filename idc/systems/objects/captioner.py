@@ -46,9 +46,9 @@ _HIDDEN = "positions differ, and a change cannot be told from what the other vie
 class ObjectsCaptioner(Captioner):
     """Names the objects that came, went or moved between two images, and the regions that differ; nothing is trained.
 
-    The confidence is no probability of words. It is that of the least certain claim: of a named object
-    the detector's highest score, of a region r / (1 + r) for the ratio r of its largest difference to the threshold;
-    1 / (1 + r) where nothing changed, and 0.5 where the images are not comparable.
+    The confidence is not a probability of words, but the lowest one of a claim: of a named object the detector's
+    highest score, of a region r / (1 + r) for the ratio r of its largest difference to the threshold; 1 / (1 + r) where
+    nothing changed, and 0.5 where the images are not comparable.
     """
 
     capabilities: frozenset[Capability] = frozenset({"map"})
@@ -207,8 +207,8 @@ def _region_text(changes: Changes, words: Sequence[Claim]) -> str:
     text = region_sentence(changes.regions, *_state(changes.comparison))
     if not words:
         return text
-    of_words = sentence_of(words, explained=False)
-    return f"{text} {of_words}" if changes.regions else of_words
+    words_text = sentence_of(words, explained=False)
+    return f"{text} {words_text}" if changes.regions else words_text
 
 
 def _sentence(claims: Sequence[Claim], explained: bool, comparison: Comparison) -> str:

@@ -25,7 +25,7 @@ _TOLERANCE = 0.005
 _SMALLEST = 0.001
 """Share of the image below which a region does not count."""
 _HALO = 0.35
-"""Share of a region's strongest differences below which a pixel is no part of it, unless it differs clearly."""
+"""Share of a region's strongest differences below which a pixel is not part of it, unless it differs clearly."""
 _THICKNESS = 1.5
 """Half the thickness of a region is more than this many tolerated shifts: displaced edges leave thinner ones."""
 _COMPARABLE = 0.75

@@ -243,7 +243,7 @@ def unmoved_pixels(
 
 
 def whole_moves(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> list[Move]:
-    """The moves but those of a part of what changed: a letter that is in the old and in the new word did not move."""
+    """The moves, without parts of what changed: a letter that is in the old and in the new word did not move."""
     moves = moves_between(before, after, different)
     unmoved = unmoved_pixels(before, after, different, moves)[0]
     labels, boxes = clusters_of(different)

@@ -9,7 +9,7 @@ from idc.systems.objects.claims import FAMILIES
 from idc.systems.objects.wording import OBJECT, REGION, WORDS, joined, with_article
 
 _CLAUSES = 3
-"""Largest number of clauses: a sentence is no list."""
+"""Largest number of clauses: a sentence is not a list."""
 _NUMBERS = ("no", "one", "two", "three", "four", "five")
 _PLURALS = {"person": "people", "sheep": "sheep", "skis": "skis", "scissors": "scissors", "knife": "knives"}
 

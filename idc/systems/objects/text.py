@@ -19,7 +19,7 @@ import numpy as np
 
 from idc.captioning.contract import Claim, ClaimKind
 from idc.systems.objects.alignment import warped_to
-from idc.systems.objects.geometry import Box, boxes_overlap
+from idc.systems.objects.geometry import Box, box_area, box_iou, boxes_overlap
 from idc.systems.objects.letters import cut_out, difference_of_letters, flattened
 from idc.systems.objects.wording import where_of
 from idc.util.cores import usable_cores
@@ -108,9 +108,10 @@ def word_claims(
     changes: list[WordChange] = []
     budget = float(_BUDGET)
     for box in _joined([_inside(box, size) for box in _parts(before, after, warp)]):
-        scale = min(_ENLARGED, max(1.0, _SHORT_SIDE / _short_side(box)), (_PIXELS / _area(box)) ** 0.5)
-        if scale**2 * _area(box) <= budget:
-            budget -= scale**2 * _area(box)
+        area = max(1.0, box_area(box))
+        scale = min(_ENLARGED, max(1.0, _SHORT_SIDE / _short_side(box)), (_PIXELS / area) ** 0.5)
+        if scale**2 * area <= budget:
+            budget -= scale**2 * area
             changes += _changes_in(before, after, warp, box, scale)
     changes = _without_moved(_once(changes))
     if counted is not None:
@@ -236,7 +237,7 @@ def _changes_in(before: np.ndarray, after: np.ndarray, warp: np.ndarray, box: Bo
             [word for line in pair[at] or pair[1 - at] for word in _read(image, line)]
             for at, image in enumerate(images)
         )
-        detected = any(_share(line, other) > 0.5 for line in pair[0] for other in pair[1])
+        detected = any(box_iou(_around([line]), _around([other])) > 0.5 for line in pair[0] for other in pair[1])
         change = _compared(words, others, detected, difference, ends)
         if change is not None:
             x, y = (np.array(change.box[at::2]) * to_after[at, at] + to_after[at, 2] for at in (0, 1))
@@ -334,13 +335,6 @@ def _one_row(line: np.ndarray, other: np.ndarray) -> bool:
     return bool(right > left and bottom - top > 0.5 * lower and higher < 1.6 * lower)
 
 
-def _share(line: np.ndarray, other: np.ndarray) -> float:
-    """Intersection over union of the boxes around two lines."""
-    low, high = np.maximum(line.min(0), other.min(0)), np.minimum(line.max(0), other.max(0))
-    shared = float(np.prod(np.maximum(high - low, 0)))
-    return shared / (float(np.prod(np.ptp(line, axis=0)) + np.prod(np.ptp(other, axis=0))) - shared)
-
-
 def read_words(image: np.ndarray) -> list[tuple[Word, Box]]:
     """All words on an image, which is read at its own size, line by line, with the boxes around them."""
     words = [word for line in _lines(image) for word in _read(image, line)]
@@ -412,15 +406,11 @@ def _joined(boxes: list[Box]) -> list[Box]:
         at = len(joined)
         for number, other in enumerate(joined):
             union = _around([_corners(box), _corners(other)])
-            if _area(union) <= min(_area(box) + _area(other), _PIXELS):
+            if box_area(union) <= min(box_area(box) + box_area(other), _PIXELS):
                 box, at = union, number
                 break
         joined[at : at + 1] = [box]
     return joined
-
-
-def _area(box: Box) -> float:
-    return max(1.0, (box[2] - box[0]) * (box[3] - box[1]))
 
 
 def _short_side(box: Box) -> float:

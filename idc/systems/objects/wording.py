@@ -17,7 +17,7 @@ _SURE = 0.6
 """Smallest share of a region's pixels that must have a colour for the region to be called by it."""
 MIXED = "mixed colours"
 OBJECT, REGION, WORDS = "object", "region", "words"
-"""Names in claims of what is no class of a detector: something whose name is not sure, a part of the image, text."""
+"""Names in claims of what is not a class of a detector: something whose name is not sure, a part of the image, text."""
 _WIDE = 0.6
 """Share of the image's width or height from which a region has no single position across it."""
 
@@ -51,7 +51,7 @@ def unchanged_sentence(subject: str, moved: bool, small: bool, shaded: bool, lig
 
     Args:
         subject: of the sentence: "Nothing", "No region".
-        moved, small, shaded, light: as of :func:`region_sentence`.
+        moved, small, shaded, light: as in :func:`region_sentence`.
     """
     if moved:
         text = "No change was found, but positions differ, as when the camera moves."

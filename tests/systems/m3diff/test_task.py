@@ -12,7 +12,7 @@ import torch
 from idc.data.images import resize_image
 from idc.data.schema import Turn
 from idc.endpoint.chat_endpoint import EndpointConfig
-from idc.systems import load_captioner, load_remote
+from idc.systems import load_captioner
 from idc.systems.m3diff.captioner import M3DiffCaptioner
 from idc.systems.m3diff.model import new_mdp
 from idc.systems.m3diff.task import M3DiffTask, train
@@ -143,7 +143,7 @@ def test_what_an_artifact_with_a_module_cannot_do_is_one_line(artifact: Path, tm
         merge(read_artifact(artifact), tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
     with pytest.raises(ValueError, match="an artifact of m3diff has no language model that runs elsewhere"):
-        load_remote(str(artifact), EndpointConfig(url="http://127.0.0.1:9/v1", model="x"))
+        load_captioner(str(artifact), endpoint=EndpointConfig(url="http://127.0.0.1:9/v1", model="x"))
 
 
 def test_weights_that_are_not_those_of_the_settings_are_refused(artifact: Path, tmp_path: Path) -> None:

@@ -165,6 +165,7 @@ def line(text: str, confidence: float = 1.0) -> list[Word]:
         ("OPEN", "SHUT", {"other": 0.8, "detected": True}, (None, None)),
         ("OPEN", "SHUT", {"difference": 0.2}, ("OPEN", "SHUT")),
         ("EXIT", "", {"difference": 0.2}, None),
+        ("OPEN", "SHUT", {"difference": 0.06}, None),  # the same letters, misread
         ("05-7-02", "05-7-2", {"difference": 0.2}, None),
         ("12:30", "12:45", {"ends": (0.5, 90)}, None),
         ("12:30", "12:45", {"ends": (-1, 4)}, None),
