@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,7 +14,7 @@ from idc.config import did_you_mean
 from serve.backend import Backend, Busy, EncodedPair, ModelStatus, Options, PairResult
 from serve.config import ServeConfig
 from serve.context import RequestContext
-from serve.errors import ApiError, failure, too_many_pairs
+from serve.errors import ApiError, busy, internal_error
 from serve.intake import ParsedRequest
 from serve.pair_reader import RequestPairReader
 from serve.pieces import Hear
@@ -34,17 +35,16 @@ class Service:
         """The models, the default first."""
         return await self._backend.models()
 
-    def model(self, name: str) -> str:
-        """The name of a model.
+    def check_model(self, name: str) -> None:
+        """Check that there is a model of this name.
 
         Raises:
-            ApiError: 404, there is no such model.
+            ApiError: 404, there is none.
         """
         names = list(self._config.models)
         if name not in names:
             hint = did_you_mean(name, names) or f"; available: {', '.join(names)}"
             raise ApiError(404, "unknown_model", f"no model is named {name[:100]!r}{hint}", "model")
-        return name
 
     async def admit(self, context: RequestContext, job: ParsedRequest) -> AdmittedJob:
         """Check a job, take its places in the queue and read its images. The caller must close the result.
@@ -54,8 +54,9 @@ class Service:
                 pairs waiting, 503 all callers together have; or the only pair is refused
                 (:meth:`RequestPairReader.read`).
         """
-        context.body_parsed()
-        model = self.model(job.model or self._config.default_model)
+        context.parsed = time.perf_counter()
+        model = job.model or self._config.default_model
+        self.check_model(model)
         self._check_options(job)
         context.pairs = len(job.pairs)
         with ExitStack() as slots:
@@ -84,7 +85,8 @@ class Service:
         """Count pairs as waiting inside the ``with``."""
         limits = self._config.limits
         if pairs > limits.pairs:
-            raise too_many_pairs(limits)
+            message = f"a request may contain at most {limits.pairs} pairs; split it into several requests"
+            raise ApiError(413, "too_many_pairs", message, "pairs")
         waiting, most = self._waiting[caller], limits.waiting_pairs_each
         if waiting + pairs > most:
             message = (
@@ -92,7 +94,7 @@ class Service:
             )
             raise ApiError(429, "too_many_waiting", message, retry_after_s=1)
         if self._waiting.total() + pairs > limits.waiting_pairs:
-            raise ApiError(503, "busy", "too many pairs are waiting; try again", retry_after_s=1)
+            raise busy("too many pairs are waiting; try again")
         self._waiting[caller] += pairs
         self._metrics.wait(pairs)
         try:
@@ -122,8 +124,7 @@ class Service:
             async with asyncio.timeout(timeout_s):
                 results = await self._backend.caption(list(pairs), model, options, hear)
         except Busy as error:
-            message = str(error) or "the queues of all replicas are full; try again"
-            raise ApiError(503, "busy", message, retry_after_s=1) from None
+            raise busy(str(error) or "the queues of all replicas are full; try again") from None
         except TimeoutError:
             raise ApiError(504, "timeout", f"no caption was available within {timeout_s:g} s") from None
         except ValueError as error:
@@ -170,8 +171,15 @@ class AdmittedJob:
     async def _caption(self, pairs: Sequence[EncodedPair], hear: Hear | None = None) -> list[PairResult]:
         results = await self._service.caption(self.context, pairs, self.model, self.job.options, hear)
         if self.job.single and results[0].error is not None and results[0].status >= 500:
-            raise failure(results[0].status, results[0].error)
+            raise _failure(results[0].status, results[0].error)
         return results
+
+
+def _failure(status: int, message: str) -> ApiError:
+    """The response to a pair that failed here, or at the endpoint that runs the language model."""
+    if status in (500, 503):
+        return internal_error() if status == 500 else busy(message)
+    return ApiError(status, {502: "upstream_failed", 504: "timeout"}[status], message)
 
 
 def versions(results: Sequence[PairResult]) -> str:

@@ -22,12 +22,12 @@ from idc.data.images import decode_image, encode_png
 from idc.systems import REGIONS
 from idc.training.artifact import artifact_identity
 from serve.api import create_api
-from serve.auth import Authenticator
 from serve.backend import EncodedPair, Options, PairResult
 from serve.captioner import ServedCaptioner
 from serve.config import AuthConfig
 from serve.drain import Drain
 from serve.errors import ApiError
+from serve.gate import caller_of
 from serve.pieces import Hear
 from serve.schema import CaptionAnswer, ErrorAnswer
 from tests.serve.bodies import FORM, picture, upload, url
@@ -171,12 +171,12 @@ def test_tokens_open_what_is_closed_and_their_names_are_in_the_log(
 def test_loopback_serves_this_machine_alone(address: str | None, headers: dict[str, str], code: str | None) -> None:
     from starlette.datastructures import Headers
 
-    authenticator = Authenticator(AuthConfig(mode="loopback"))
+    auth = AuthConfig(mode="loopback")
     if code is None:
-        assert authenticator.authenticate(address, Headers(headers)) == address
+        assert caller_of(auth, address, Headers(headers)) == address
         return
     with pytest.raises(ApiError) as refused:
-        authenticator.authenticate(address, Headers(headers))
+        caller_of(auth, address, Headers(headers))
     assert (refused.value.status, refused.value.code) == (403, code)
 
 
