@@ -55,7 +55,7 @@ def create_api(
             allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
             expose_headers=["Retry-After", "X-Request-ID"],
         )  # fmt: skip
-    _add_captioning(api, config, Service(config, backend, metrics))
+    _add_captioning(api, config, backend, metrics)
     _add_operation(api, backend, metrics)
 
     @api.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
@@ -66,7 +66,8 @@ def create_api(
     return api
 
 
-def _add_captioning(api: FastAPI, config: ServeConfig, service: Service) -> None:
+def _add_captioning(api: FastAPI, config: ServeConfig, backend: Backend, metrics: ServingMetrics) -> None:
+    service = Service(config, backend, metrics)
     # For the document alone: the gate has checked the token before the body is read.
     token = [Depends(HTTPBearer(auto_error=False))] if config.auth.mode == "token" else []
 
@@ -101,14 +102,14 @@ def _add_captioning(api: FastAPI, config: ServeConfig, service: Service) -> None
     @api.get(MODELS, tags=[_OPENAI], dependencies=token)
     async def models() -> ModelList:
         """The model names that requests may use, the default first, and the current version of each."""
-        return ModelList(data=[Model.of(model) for model in await service.models()])
+        return ModelList(data=[Model.of(model) for model in await backend.models()])
 
     @api.get(MODELS + "/{name:path}", tags=[_OPENAI], dependencies=token)
     async def model(name: str, request: Request) -> Model:
         """The current version of one model name."""
         context_of(request.scope).route = MODELS + "/{name}"
         service.check_model(name)
-        return next(Model.of(model) for model in await service.models() if model.name == name)
+        return next(Model.of(model) for model in await backend.models() if model.name == name)
 
 
 def _add_operation(api: FastAPI, backend: Backend, metrics: ServingMetrics) -> None:

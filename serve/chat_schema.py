@@ -201,55 +201,6 @@ class ChatAnswer(AssessedAnswer):
     """Counts of tokens or words, and images."""
 
 
-def _is_none(value: Any) -> bool:
-    return value is None
-
-
-class Delta(ClosedModel):
-    """A piece of a message."""
-
-    role: Literal["assistant"] | None = Field(None, exclude_if=_is_none)
-    """In the first chunk of a choice."""
-    content: str | None = Field(None, exclude_if=_is_none)
-    """The next piece of the text: of an answer as it is generated; a caption is one piece."""
-
-
-class ChunkChoice(ClosedModel):
-    """A piece of a choice."""
-
-    index: int
-    """Index of the choice."""
-    delta: Delta
-    """The added piece of the message."""
-    finish_reason: Literal["stop", "length"] | None = None
-    """``stop`` or ``length`` in the last chunk of a choice."""
-    logprobs: None = None
-    """Always null."""
-
-
-class Chunk(ClosedModel):
-    """A piece of a streamed chat completion."""
-
-    id: str
-    """The same in all chunks."""
-    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-    """Kind of object."""
-    created: int
-    """The same in all chunks."""
-    model: str
-    """Model name."""
-    system_fingerprint: str | None = Field(None, exclude_if=_is_none)
-    """Version of the model, in the last chunk of a choice."""
-    choices: list[ChunkChoice]
-    """One, or none in the chunk with ``usage``."""
-    usage: Usage | None = Field(None, exclude_if=_is_none)
-    """In the last chunk, if requested."""
-
-
-class LastChunk(Chunk, AssessedAnswer):
-    """The last chunk of a choice, with the assessment of the captions (not fields of the OpenAI interface)."""
-
-
 class Model(ClosedModel):
     """A served model. The fields from ``version`` on are not fields of the OpenAI interface."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import UploadFile
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from idc.captioning.contract import ClaimKind, Verdict
+from idc.captioning.contract import Claim, Region, Verdict
 from idc.captioning.counted import parts_of
 from serve.backend import ObjectsOption, Options, PolygonsOption
 
@@ -83,31 +83,6 @@ class SeenAnswer(ClosedModel):
     """Of the image after."""
 
 
-class ClaimAnswer(ClosedModel):
-    """One thing that changed."""
-
-    kind: ClaimKind
-    """``replaced``: by another thing; ``changed``: the same thing looks different."""
-    object: str
-    """Its name in the singular; ``object`` where the name is not sure, ``words`` for text, ``region`` for a part that
-    could not be named."""
-    count: int
-    """Number of such things."""
-    where: str
-    """Its place in words; of a moved thing the new one."""
-    box_before: list[int] | None
-    """Left, top, right and bottom in pixels of the image before, right and bottom the first ones outside; null where
-    it was not there. Around all of them where ``count`` is more than 1."""
-    box_after: list[int] | None
-    """Likewise of the image after."""
-    confidence: float
-    """0 to 1."""
-    before: str | None
-    """What it was, where that says more: the words that were read, the replaced thing, the colour of a region."""
-    after: str | None
-    """What it became."""
-
-
 class AssessedAnswer(ClosedModel):
     """How far the captions of a pair can be trusted. Every field is null if there is no caption; in an answer to a
     question only ``seen`` is not."""
@@ -132,7 +107,7 @@ class AssessedAnswer(ClosedModel):
     objects_text: str | None = None
     """What changed as ``objects`` says it, which nothing was trained for; to be read before the caption of a pair that
     the model is not familiar with. Null if it was not asked."""
-    claims: list[ClaimAnswer] | None = None
+    claims: list[Claim] | None = None
     """The same as data; null if it was not asked."""
     seen: SeenAnswer | None = None
     """At what size the model saw the images; null if it does not report it."""
@@ -175,21 +150,6 @@ class SceneAnswer(ClosedModel):
     """Likewise the image after."""
 
 
-class RegionAnswer(ClosedModel):
-    """A part of the image after that differs from the image before."""
-
-    box: list[int] = Field(min_length=4, max_length=4)
-    """Left, top, right and bottom in pixels of the image after; right and bottom are the first ones outside."""
-    share: float
-    """Share of the image's area that the region covers (not the box), 0 to 1."""
-    position: str
-    """Where it is, in words."""
-    before: str
-    """The name of its colour in the image before."""
-    after: str
-    """The name of its colour in the image after."""
-
-
 class PairAnswer(AssessedAnswer):
     """The result of a pair."""
 
@@ -213,7 +173,7 @@ class PairAnswer(AssessedAnswer):
     """What kinds of thing changed, next to a change map; null for models without classes."""
     scene: SceneAnswer | None = None
     """The changes on the ground, of two GeoTIFFs; null unless polygons are requested."""
-    regions: list[RegionAnswer] | None = None
+    regions: list[Region] | None = None
     """The regions in which the images differ, the largest first; null if they were not looked for."""
     error: str | None = None
     """Why the pair has no caption, in a request for several pairs; a request for one pair fails with status 400."""
