@@ -1,8 +1,8 @@
 """The HTTP application: its middleware and its routes over a :class:`~serve.backend.Backend`. No Ray here.
 
 A request for captions passes ``serve/gate.py`` and FastAPI, which validates its body; a route here calls the stages in
-order: parse (``serve/intake.py``), admit (``serve/service.py``), caption (the backend) and answer
-(``serve/answers.py`` or ``serve/chat_answers.py``).
+order: parse (``serve/intake.py``, ``serve/conversation.py``), admit (``serve/service.py``), caption (the backend) and
+answer (``serve/answers.py``, ``serve/chat_answers.py``).
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from serve.backend import Backend
 from serve.chat_schema import ChatAnswer, ChatRequest, Model, ModelList
 from serve.config import ServeConfig
 from serve.context import context_of
+from serve.conversation import of_chat
 from serve.drain import Drain
 from serve.errors import ApiError, refusal
 from serve.gate import ALIVE, CAPTIONS, CHAT, DOCS, METRICS, MODELS, PAGE, READY, RequestMiddleware
-from serve.intake import of_chat, of_form
+from serve.intake import of_form
 from serve.prometheus import ServingMetrics
 from serve.schema import CaptionAnswer, CaptionForm, ErrorAnswer, State
 from serve.service import Service

@@ -6,8 +6,8 @@ from typing import Any
 
 from idc.data.schema import IMAGE, Turn
 from serve.chat_schema import ChatRequest
-from serve.conversation import fault_of, turns_of
-from serve.intake import last_pair
+from serve.config import LimitsConfig
+from serve.conversation import fault_of, of_chat
 
 PICTURE = {"type": "image_url", "image_url": {"url": "data:,"}}
 
@@ -18,7 +18,8 @@ def said(text: str) -> dict[str, Any]:
 
 def turns(*messages: tuple[str, Any]) -> tuple[Turn, ...]:
     body = ChatRequest.model_validate({"messages": [{"role": role, "content": text} for role, text in messages]})
-    return turns_of(body, last_pair(body).fields)
+    dialogue = of_chat(body, LimitsConfig()).pairs[0].dialogue
+    return () if dialogue is None else dialogue.turns
 
 
 def test_the_images_stay_where_they_were_sent() -> None:

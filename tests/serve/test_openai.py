@@ -18,9 +18,8 @@ from idc.training.artifact import artifact_identity
 from serve.api import create_api
 from serve.backend import EncodedPair
 from serve.chat_schema import ChatRequest
-from serve.config import ServeConfig
-from serve.conversation import turns_of
-from serve.intake import PairSource, last_pair
+from serve.config import LimitsConfig, ServeConfig
+from serve.conversation import of_chat
 from tests.serve.bodies import picture, upload, url
 from tests.serve.local import TOKEN, LocalBackend, local_config, serving, tokens_of
 
@@ -156,9 +155,10 @@ def test_the_last_two_images_of_a_dialogue_are_the_pair(client: openai.OpenAI) -
         *question(AFTER),
     ]  # fmt: skip
     fields = "messages.4.content.1.image_url.url", "messages.6.content.1.image_url.url"
-    body = ChatRequest.model_validate({"messages": history})
-    assert last_pair(body) == PairSource(BEFORE, AFTER, fields)
-    assert turns_of(body, fields) == (
+    (pair,) = of_chat(ChatRequest.model_validate({"messages": history}), LimitsConfig()).pairs
+    assert (pair.before, pair.after, pair.fields) == (BEFORE, AFTER, fields)
+    assert pair.dialogue is not None
+    assert pair.dialogue.turns == (
         Turn("system", "Describe what changed."),
         Turn("user", f"What changed?\nWhat changed?{IMAGE}"),
         Turn("assistant", "I need another image."),
