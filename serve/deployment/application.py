@@ -55,7 +55,7 @@ def application(config: ServeConfig, port: str | None = None) -> Application:
             # At least one at the start: an artifact that cannot be loaded must fail the deployment, not a request.
             "initial_replicas": max(1, scaling.min_replicas),
             "max_replicas": scaling.max_replicas,
-            "target_ongoing_requests": scaling.target_pairs,
+            "target_ongoing_requests": float(config.batching.max_pairs),
             "policy": {"policy_function": "serve.deployment.scaling:by_pairs"},
             "upscale_delay_s": _UPSCALE_S,
             "downscale_delay_s": scaling.downscale_delay_s,
