@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -104,19 +105,16 @@ def test_a_registry_that_is_not_named_is_a_fault_before_anything_starts(monkeypa
     ]
 
 
-def test_a_damaged_artifact_ends_the_command_with_a_line_each(tmp_path: Path) -> None:
-    weights, vocabulary = {"w": torch.zeros(2)}, Vocabulary(["red"])
+def test_a_damaged_artifact_is_a_fault_before_anything_starts(tmp_path: Path) -> None:
+    weights, words = {"w": torch.zeros(2)}, Vocabulary(["red"])
     for name in ("good", "cut", "deep"):
-        write_artifact(tmp_path / name, system="procap", config={}, state_dict=weights, vocabulary=vocabulary)
+        write_artifact(tmp_path / name, system="procap", config={}, state_dict=weights, vocabulary=words)
     (tmp_path / "cut" / WEIGHTS).write_bytes(b"{}")
     (tmp_path / "deep" / CONFIG).write_bytes(b"[" * 100_000)
     models = {name: str(tmp_path / name) for name in ("good", "cut", "deep")}
-    config = load(CommandConfig, overrides={**GOOD, "models": models, "port": free_port()})
-    cut, deep = config.preflight()
-    assert cut.startswith("models.cut: ")
-    assert f"{WEIGHTS} is damaged" in cut
-    assert deep.startswith("models.deep: ")
-    assert "nested too deep" in deep
+    cut, deep = load(CommandConfig, overrides={**GOOD, "models": models, "port": free_port()}).preflight()
+    assert re.match(rf"models\.cut: .*{WEIGHTS} is damaged", cut)
+    assert re.match(r"models\.deep: .*nested too deep", deep)
 
 
 def test_behind_haproxy_nobody_counts_as_local(monkeypatch: pytest.MonkeyPatch) -> None:
