@@ -90,12 +90,6 @@ class LimitsConfig(ConfigModel):
     """Minimal shorter side of an image in pixels; a single pixel shows no change."""
     decode_s: ClassVar[float] = 10.0
     """Maximal processor time in seconds of the decoding of an image; one that takes longer is given up."""
-    candidates: ClassVar[int] = 8
-    """Maximal number of candidates per pair."""
-    beams: ClassVar[int] = 8
-    """Maximal beam width."""
-    parts: ClassVar[int] = 64
-    """Maximal number of boxes and masks of a request, of ``ignore`` and of ``only``."""
     text_chars: ClassVar[int] = 100_000
     """Maximal length of a conversation's text in characters."""
     turns: ClassVar[int] = 100

@@ -61,7 +61,6 @@ def of_chat(body: ChatRequest, limits: LimitsConfig) -> ParsedRequest:
         pairs=(PairSource(images[before], images[after], (before, after), dialogue),),
         single=True,
         stream=bool(body.stream),
-        candidates_field="n",
         include_usage=body.stream_options is not None and body.stream_options.include_usage,
         stop=tuple(body.stop or ()),
         max_tokens=longest,

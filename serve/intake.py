@@ -39,7 +39,6 @@ class ParsedRequest:
         model: name of the requested model; None for the default.
         single: whether the request has one pair by itself: if it cannot be captioned, the request fails.
         stream: whether to answer by server-sent events.
-        candidates_field: how error messages refer to ``options.candidates``.
         include_usage: whether a streamed chat completion ends with its usage.
         stop: a chat completion's texts end before the first of these.
         max_tokens: most words of a chat completion's captions; None for no limit. Answers have that of the dialogue.
@@ -51,7 +50,6 @@ class ParsedRequest:
     pairs: tuple[PairSource, ...]
     single: bool
     stream: bool
-    candidates_field: str = "candidates"
     include_usage: bool = False
     stop: tuple[str, ...] = ()
     max_tokens: int | None = None
@@ -63,12 +61,15 @@ def of_form(form: CaptionForm) -> ParsedRequest:
     """The job of a form: as many images before as after, in the same order.
 
     Raises:
-        ApiError: 422, the numbers differ.
+        ApiError: 422, the numbers differ, or there are fewer beams than candidates.
     """
     before, after = form.before, form.after
     if len(before) != len(after):
         counts = f"{len(before)} files before and {len(after)} after"
         raise ApiError(422, "unequal_pairs", f"{counts}; send the same number of each", "after")
+    if form.beams is not None and form.beams < (least := form.candidates):
+        message = f"beams: {form.beams} is less than candidates={least}; set beams={least} or leave it out"
+        raise ApiError(422, "too_few_beams", message, "beams")
     single = len(before) == 1
     pairs = tuple(
         PairSource(*files, ("before", "after") if single else (f"pairs.{index}.before", f"pairs.{index}.after"))

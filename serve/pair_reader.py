@@ -67,11 +67,8 @@ class RequestPairReader:
         """Boxes and the files of masks, their headers checked, and the number of the masks' pixels.
 
         Raises:
-            ApiError: 422 there are too many; as :meth:`_encoded`.
+            ApiError: as :meth:`_encoded`.
         """
-        if len(parts) > self._limits.parts:
-            message = f"{field}: {len(parts)} boxes and masks exceed the limit of {self._limits.parts}"
-            raise ApiError(422, "too_many_parts", message, field)
         received: list[Box | bytes] = []
         pixels = 0
         for part in parts:

@@ -11,13 +11,20 @@ from idc.captioning.contract import Claim, Region, Verdict
 from idc.captioning.counted import parts_of
 from serve.backend import ObjectsOption, Options, PolygonsOption
 
+MAX_BEAMS = 8
+"""Most captions of a pair, and widest search."""
+MAX_PARTS = 64
+"""Most boxes and masks of ``ignore``, and of ``only``."""
+
 
 def _parts(values: Any) -> tuple[Any, ...]:
     """Boxes, and masks as files or data URLs, of the values of a field."""
-    if not isinstance(values, list | tuple):
-        return tuple(parts_of(values))
+    values = values if isinstance(values, list | tuple) else [values]
     masks = [value for value in values if hasattr(value, "read")]
-    return (*parts_of([value for value in values if not hasattr(value, "read")]), *masks)
+    parts = (*parts_of([value for value in values if not hasattr(value, "read")]), *masks)
+    if len(parts) > MAX_PARTS:
+        raise ValueError(f"{len(parts)} boxes and masks exceed the limit of {MAX_PARTS}")
+    return parts
 
 
 _Box = Annotated[list[float], Field(min_length=4, max_length=4)]
@@ -42,9 +49,9 @@ class CaptionForm(ClosedModel):
     """The image file after, likewise."""
     model: str | None = Field(None, max_length=200)
     """A model name from ``GET /v1/models``; by default the first."""
-    beams: int | None = Field(None, ge=1)
+    beams: int | None = Field(None, ge=1, le=MAX_BEAMS)
     """Beam width of the search, 1 for greedy; by default the width that the model was validated with."""
-    candidates: int = Field(1, ge=1)
+    candidates: int = Field(1, ge=1, le=MAX_BEAMS)
     """Captions per pair; ``beams`` must be at least as large (and is raised to it if omitted)."""
     change_map: bool = False
     """Also return a map of where the pair changed."""

@@ -43,33 +43,18 @@ class Service:
         """Check a job, take its slots in the queue and read its images. The caller must close the result's slots.
 
         Raises:
-            ApiError: 404 unknown model, 422 options beyond the limits, 413 too many pairs, 429 the caller has too many
-                pairs waiting, 503 all callers together have; or the only pair is refused
-                (:meth:`RequestPairReader.read`).
+            ApiError: 404 unknown model, 413 too many pairs, 429 the caller has too many pairs waiting, 503 all callers
+                together have; or the only pair is refused (:meth:`RequestPairReader.read`).
         """
         context.parsed, context.pairs = time.perf_counter(), len(job.pairs)
         self.check_model(model := job.model or self.config.default_model)
         context.model = model
-        self._check_options(job)
         with ExitStack() as slots:
             slots.enter_context(self._queued(context.caller, len(job.pairs)))
             images = await self._reader.read(job)
             # Without the texts of the body, which would otherwise stay in memory until a stream ends.
             pairs = tuple(replace(pair, before="", after="", dialogue=None) for pair in job.pairs)
             return AdmittedJob(self, context, replace(job, pairs=pairs, ignore=(), only=()), images, slots.pop_all())
-
-    def _check_options(self, job: ParsedRequest) -> None:
-        limits, options = self.config.limits, job.options
-        for option, field, value, most in (
-            ("candidates", job.candidates_field, options.candidates, limits.candidates),
-            ("beams", "beams", options.beams or 1, limits.beams),
-        ):
-            if value > most:
-                raise ApiError(422, f"too_many_{option}", f"{field}: {value} exceeds the limit of {most}", field)
-        if options.beams is not None and options.beams < options.candidates:
-            wanted = options.candidates
-            message = f"beams: {options.beams} is less than candidates={wanted}; set beams={wanted} or leave it out"
-            raise ApiError(422, "too_few_beams", message, "beams")
 
     @contextmanager
     def _queued(self, caller: str, pairs: int) -> Iterator[None]:
