@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from serve.backend import Busy, EncodedPair, ModelStatus, Options, PairResult
+from serve.batching import Joiner
 from serve.config import ServeConfig
-from serve.joining import Joiner
 from serve.pieces import Hear
 
 if TYPE_CHECKING:
