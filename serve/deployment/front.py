@@ -20,6 +20,7 @@ from serve.drain import Drain
 from serve.listener import Connections, limited_server, receive_socket
 from serve.log import Once
 from serve.memory import return_large_blocks
+from serve.prometheus import ServingMetrics
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -64,9 +65,8 @@ class Front:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         from serve.api import create_api
-        from serve.deployment.ray_metrics import RayMetrics
 
-        return create_api(self._config, self._backend, self._drain, RayMetrics())
+        return create_api(self._config, self._backend, self._drain, ServingMetrics(in_ray=True))
 
     async def check_health(self) -> None:
         """Make Serve replace this replica if it does not listen any more; Serve calls it."""
