@@ -75,8 +75,6 @@ class LimitsConfig(ConfigModel):
     """Maximal width x height of an image, read from its header before it is decoded."""
     head_kib: ClassVar[float] = 16.0
     """Maximal size of a request's first line and headers in KiB; more is answered by 431."""
-    head_lines: ClassVar[int] = 100
-    """Maximal number of a request's header lines; more is answered by 431."""
     head_s: ClassVar[float] = 10.0
     """Seconds from the first byte of a request, or from the opening of a connection, until all headers must have
     arrived; later is answered by 408."""

@@ -10,9 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-import uvicorn
 from starlette.types import ASGIApp
 
 from idc.captioning.loading import DEFAULTS, LoadConfig
@@ -20,7 +18,7 @@ from serve.backend import EncodedPair, ModelStatus, Options, PairResult
 from serve.captioner import ServedCaptioner
 from serve.config import LimitsConfig, ServeConfig
 from serve.decoding import DecodedPair, Decoders
-from serve.listener import Connections, LimitedProtocol
+from serve.listener import Connections, limited_server
 from serve.pieces import Hear
 from serve.versions import Resolver, public_name
 
@@ -83,9 +81,7 @@ def caption(captioner: ServedCaptioner, pairs: Sequence[EncodedPair], options: S
 @contextmanager
 def serving(api: ASGIApp, connections: Connections | None = None) -> Iterator[str]:
     """The application behind :mod:`serve.listener` on a free port; yields its address, ``http://127.0.0.1:PORT``."""
-    protocol: Any = partial(LimitedProtocol, connections or Connections(LimitsConfig()))
-    config = uvicorn.Config(api, host="127.0.0.1", port=0, log_level="warning", access_log=False, http=protocol)
-    server = uvicorn.Server(config)
+    server = limited_server(api, connections or Connections(LimitsConfig()), host="127.0.0.1", port=0)
     started = threading.Event()
     startup = server.startup
 

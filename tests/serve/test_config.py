@@ -19,7 +19,6 @@ from idc.data.text import Vocabulary
 from idc.training.artifact import CONFIG, WEIGHTS, write_artifact
 from serve.app import build, default_settings
 from serve.config import CommandConfig, ServeConfig
-from serve.deployment.command import claim_port
 from tests.serve.command import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -121,17 +120,6 @@ def test_behind_haproxy_nobody_counts_as_local(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("RAY_SERVE_ENABLE_HA_PROXY", "1")
     with pytest.raises(ConfigError, match="loopback cannot identify clients behind HAProxy"):
         build(GOOD)
-
-
-def test_a_port_is_claimed_by_one_server_before_it_listens(capsys: pytest.CaptureFixture[str]) -> None:
-    port = free_port()
-    with claim_port("127.0.0.1", port):
-        with pytest.raises(SystemExit) as refused:
-            claim_port("127.0.0.1", port)
-        assert refused.value.code == 2
-        assert f"port: another server starts or runs on 127.0.0.1:{port}" in capsys.readouterr().err
-        claim_port("127.0.0.1", free_port()).close()
-    claim_port("127.0.0.1", port).close()
 
 
 def test_the_command_names_what_is_missing_and_what_is_taken(tmp_path: Path) -> None:
