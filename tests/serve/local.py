@@ -57,8 +57,7 @@ class LocalBackend:
         loop = asyncio.get_running_loop()
         heard = None if hear is None else partial(loop.call_soon_threadsafe, hear)
         decoded = [(await self._decoders.pair(pair))._replace(hear=heard) for pair in pairs]
-        caption = self._captioner.caption
-        results = await loop.run_in_executor(self._thread, caption, decoded, [options] * len(pairs))
+        results = await loop.run_in_executor(self._thread, self._captioner.caption, decoded, options)
         return [replace(result, version=self._version) for result in results]
 
     async def ready(self) -> str | None:
@@ -69,13 +68,18 @@ class LocalBackend:
 
 
 def caption(captioner: ServedCaptioner, pairs: Sequence[EncodedPair], options: Sequence[Options]) -> list[PairResult]:
-    """What a served captioner says of image files."""
+    """What a served captioner says of image files; those with equal options are one batch."""
 
     async def decoded() -> list[DecodedPair]:
         decoders = Decoders(2, 60)
         return [await decoders.pair(pair) for pair in pairs]
 
-    return captioner.caption(asyncio.run(decoded()), options)
+    images = asyncio.run(decoded())
+    results: dict[int, PairResult] = {}
+    for option in set(options):
+        same = [index for index, other in enumerate(options) if other == option]
+        results |= zip(same, captioner.caption([images[index] for index in same], option), strict=True)
+    return [results[index] for index in range(len(pairs))]
 
 
 @contextmanager
