@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from idc.config import did_you_mean
-from serve.config import LimitsConfig
 from serve.context import context_of
 from serve.schema import CaptionForm, ErrorAnswer, ErrorBody
 
@@ -120,14 +119,3 @@ def internal_error() -> ApiError:
     """The response to a fault of the server itself."""
     message = "Internal error. Quote the request id; details are in the server log."
     return ApiError(500, "internal_error", message)
-
-
-def body_too_large(limits: LimitsConfig) -> ApiError:
-    """The refusal of a body above the limit."""
-    message = f"the request body exceeds the limit of {limits.body_mib:g} MiB; send fewer pairs per request"
-    return ApiError(413, "body_too_large", message)
-
-
-def too_many_bodies() -> ApiError:
-    """The refusal of a body for which no memory is left."""
-    return busy("too many large requests are in progress; try again")

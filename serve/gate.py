@@ -25,9 +25,9 @@ from idc.util.loopback import is_loopback
 from serve.config import AuthConfig, LimitsConfig
 from serve.context import RequestContext, new_context
 from serve.drain import Drain
-from serve.errors import SAFE_HEADERS, ApiError, body_too_large, error_response, internal_error, too_many_bodies
+from serve.errors import SAFE_HEADERS, ApiError, busy, error_response, internal_error
 from serve.log import log
-from serve.memory import HeldBytes
+from serve.memory import InFlightBytes
 from serve.prometheus import ServingMetrics
 
 PAGE, DOCS, SCHEMA, ALIVE, READY, METRICS = "/web/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics"
@@ -56,7 +56,7 @@ class RequestMiddleware:
     def __init__(self, app: ASGIApp, *, auth: AuthConfig, limits: LimitsConfig, drain: Drain, metrics: ServingMetrics):
         self._app, self._auth, self._limits, self._drain, self._metrics = app, auth, limits, drain, metrics
         self._max_body = int(limits.body_mib * 2**20)
-        self._held = HeldBytes()  # bodies of requests that are not answered yet
+        self._in_flight = InFlightBytes()  # bodies of requests that are not answered yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -110,7 +110,7 @@ class RequestMiddleware:
             context.failure = traceback.format_exc()
             await answer(internal_error())
         finally:
-            self._held.release(context.body_bytes)
+            self._in_flight.release(context.body_bytes)
             if context.left:
                 context.error = "client_left"
             self._metrics.request(context)
@@ -121,7 +121,11 @@ class RequestMiddleware:
         if not (length.isascii() and length.isdigit()) or len(length) > 15:
             raise ApiError(400, "bad_content_length", "the Content-Length header is not a valid number")
         if int(length) > self._max_body:
-            raise body_too_large(self._limits)
+            raise self._too_large()
+
+    def _too_large(self) -> ApiError:
+        message = f"the request body exceeds the limit of {self._limits.body_mib:g} MiB; send fewer pairs per request"
+        return ApiError(413, "body_too_large", message)
 
     def _counted(self, receive: Receive, context: RequestContext, is_json: bool) -> Receive:
         """``receive`` that refuses a body when it grows too large or arrives too slowly, whatever its headers claim."""
@@ -145,15 +149,15 @@ class RequestMiddleware:
                 return message
             body = message.get("body", b"")
             context.body_bytes += len(body)
-            self._held.add(len(body))
+            self._in_flight.add(len(body))
             context.body_ended = not message.get("more_body", False)
             elements += body.count(b",") if is_json else 0
             if context.body_bytes > self._max_body:
-                raise body_too_large(self._limits)
+                raise self._too_large()
             if elements > _MAX_ELEMENTS:
                 raise ApiError(413, "json_too_long", f"the JSON body has more than {_MAX_ELEMENTS:,} elements")
-            if self._held.now > self._limits.waiting_bytes:
-                raise too_many_bodies()
+            if self._in_flight.now > self._limits.waiting_bytes:
+                raise busy("too many large requests are in progress; try again")
             return message
 
         return counted
