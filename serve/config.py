@@ -60,7 +60,7 @@ class LimitsConfig(ConfigModel):
     """Maximal number of pairs per request."""
     waiting_pairs: int = Field(256, gt=0)
     """Maximal number of accepted, unanswered pairs of all clients; more is answered by 503 with Retry-After."""
-    waiting_pairs_each: int = Field(128, gt=0)
+    max_queued_pairs_per_client: int = Field(128, gt=0)
     """The same per token (without tokens, per address); more is answered by 429 with Retry-After."""
     waiting_mib: float = Field(512.0, gt=0)
     """Memory in MiB for the bodies of unanswered requests of all clients in a front; more is answered by 503 with
@@ -99,7 +99,7 @@ class LimitsConfig(ConfigModel):
         if self.waiting_mib < (least := BODY_COPIES * self.body_mib):
             problem = f"{self.waiting_mib:g} is too little for one body of body_mib={self.body_mib:g}"
             yield f"waiting_mib: {problem}; set at least {least:g}"
-        for name in ("waiting_pairs", "waiting_pairs_each"):
+        for name in ("waiting_pairs", "max_queued_pairs_per_client"):
             if self.pairs > (most := getattr(self, name)):
                 yield f"pairs: {self.pairs} pairs of one request never fit into {name}={most}; set pairs={most} or less"
 

@@ -167,7 +167,7 @@ def test_loopback_serves_this_machine_alone(address: str | None, host: str, is_l
 
 
 def test_queues_have_ends_for_each_and_for_all(artifact: str) -> None:
-    limits = {"pairs": 3, "waiting_pairs": 5, "waiting_pairs_each": 3}
+    limits = {"pairs": 3, "waiting_pairs": 5, "max_queued_pairs_per_client": 3}
     backend = HeldBackend(artifact)
     api = create_api(local_config(artifact, auth={"tokens": tokens_of(**TOKENS)}, limits=limits), backend)
     with serving(api) as url, ThreadPoolExecutor(8) as threads, httpx2.Client(base_url=url, timeout=60) as client:

@@ -79,7 +79,7 @@ GOOD: dict[str, Any] = {"models": {"a": "runs/a"}, "auth": {"mode": "loopback"}}
             {"limits": {"pairs": 200, "waiting_pairs": 150, "waiting_mib": 95}},
             [
                 "limits.pairs: 200 pairs of one request never fit into waiting_pairs=150; set pairs=150 or less",
-                "limits.pairs: 200 pairs of one request never fit into waiting_pairs_each=128; set pairs=128 or less",
+                "limits.pairs: 200 pairs of one request never fit into max_queued_pairs_per_client=128; set pairs=128",
                 "limits.waiting_mib: 95 is too little for one body of body_mib=32; set at least 144",
             ],
         ),

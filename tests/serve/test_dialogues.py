@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -22,7 +21,6 @@ from idc.vlm.config import PromptConfig
 from idc.vlm.dialogue import caption_turns
 from serve.api import create_api
 from serve.backend import EncodedPair
-from serve.captioner import ServedCaptioner
 from tests.serve.bodies import picture, upload, url
 from tests.serve.local import LocalBackend, local_config, serving
 from tests.serve.waiting import until
@@ -211,8 +209,3 @@ def test_what_an_endpoint_does_not_do_is_refused(artifact: str, behind: Endpoint
         (model,) = httpx2.get(f"{address}/v1/models").json()["data"]
         assert model["can_answer"] is True
         assert model["version"].startswith("sha256:")
-
-
-def test_an_artifact_that_cannot_run_behind_an_endpoint_is_named(behind: Endpoint, captioner_artifact: Path) -> None:
-    with pytest.raises(ValueError, match="an artifact of procap has no language model that runs elsewhere"):
-        ServedCaptioner(str(captioner_artifact), loading(behind))
