@@ -29,12 +29,12 @@ from serve.versions import absolute_uri
 
 _CLOSE_S = 5.0
 """How long the listener may take to send the rest of the responses to slow clients, after all requests are answered."""
-_WITHOUT_PROXY = {
+_LOCAL = UNBOUNDED_CALLS | {
     "RAY_SERVE_ENABLE_HA_PROXY": "0",
     "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",  # else one thread per replica has a second listener, for all addresses
 }
 """Variables of Serve on a local Ray, where the fronts listen themselves."""
-_DEFAULTS = {
+_LOCAL_DEFAULTS = {
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",  # one thread and event loop per replica; our code does not block it
     "RAY_SERVE_LOG_TO_STDERR": "1",  # its warnings are part of our log, as soon as they are written
     "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1",
@@ -119,8 +119,8 @@ def _set_environment(local: bool) -> None:
     # Serve's threads call Ray after its end, which would start it again, with a dashboard, and keep the process alive.
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     if local:
-        os.environ.update(_WITHOUT_PROXY | UNBOUNDED_CALLS)
-        for name, value in _DEFAULTS.items():
+        os.environ.update(_LOCAL)
+        for name, value in _LOCAL_DEFAULTS.items():
             os.environ.setdefault(name, value)
         collect_no_metrics()  # the application's own, at /metrics, are not Ray's
         keep_ray_on_loopback()
