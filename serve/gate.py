@@ -95,7 +95,7 @@ class RequestMiddleware:
         try:
             client = scope.get("client")
             context.caller = caller_of(self._auth, client[0] if client else None, headers, is_open)
-            if not (is_open and scope["method"] in ("GET", "HEAD")):  # links and bookmarks lead to the page
+            if not is_open:  # links and bookmarks lead to the page
                 check_origin(headers, self._auth.origins)
             self._check_length(headers.get("content-length", "0"))
             is_json = not headers.get("content-type", "").startswith("multipart/")
