@@ -31,7 +31,7 @@ from typing import Any, cast
 import httptools
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
+from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from serve.config import LimitsConfig
@@ -184,10 +184,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self._max_body = int(self._limits.body_mib * 2**20)
         self.client_key = ""
         self.idle_since: float | None = None
+        self._ending = False  # the running request is answered before its body has ended
         self._dropping = False  # refused: what still comes is discarded, so that the response is not lost
         self._unparsed = 0  # bytes fed to the parser since its last report of a whole head, or of a part of a body
         self._in_body = False
-        self._discarded = 0  # bytes of a request that is answered
+        self._discarded = 0  # bytes
         self._body_size = self._chunks = 0  # of the current request
         self._running: RequestResponseCycle | None = None  # the request that is answered now, or was last
         self._answering: asyncio.Task[None] | None = None  # of the same request, until it is answered
@@ -239,11 +240,12 @@ class LimitedProtocol(HttpToolsProtocol):
             self._expect_head()  # also for bytes that the parser skips, such as empty lines
         for start in range(0, len(data), self._max_head):
             piece = data[start : start + self._max_head]
-            if self._dropping or (self._in_body and self._answered):
+            if self._dropping:
                 self._discarded += len(piece)
                 if self._discarded > self._max_body:
                     self.close_now()
-            if self._dropping or self.transport.is_closing():
+                continue
+            if self.transport.is_closing():
                 return
             self._unparsed += len(piece)
             super().data_received(piece)
@@ -280,12 +282,10 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._unparsed, self._in_body, self._discarded = 0, False, 0
+        self._unparsed, self._in_body = 0, False
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None
-        if self._answered:
-            self.idle_since = self.loop.time()
         super().on_message_complete()
         if not self.pipeline:
             self.flow.resume_reading()  # paused by a large last piece, uvicorn would not notice that the client leaves
@@ -293,10 +293,20 @@ class LimitedProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
 
+        async def send_out(message: ASGISendEvent) -> None:
+            if message["type"] == "http.response.start" and self.cycle is cycle and self._in_body:
+                self._ending = True
+                start = cast(dict[str, Any], message)
+                headers = [*start.get("headers", ()), (b"connection", b"close")]
+                await cycle.send(cast(ASGISendEvent, {**start, "headers": headers}))
+                cycle.keep_alive = True  # else uvicorn closes at once, and unread bytes reset the response
+            else:
+                await cycle.send(message)
+
         async def until_client_leaves(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
             task = self._answering = asyncio.current_task()
             try:
-                await app(scope, receive, send)
+                await app(scope, receive, send_out)
             except asyncio.CancelledError:
                 if not cycle.disconnected:  # else its client has left, which is no failure
                     raise
@@ -308,10 +318,11 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._answered and not self.pipeline:
-            self.idle_since = 0.0 if self._in_body else self.loop.time()
-            if self._in_body:
-                self._set_deadline(self._limits.head_s)
+        if self._ending and not self.transport.is_closing():
+            self._unset_keepalive_if_required()
+            self._drop()
+        elif self._answered and not self.pipeline:
+            self.idle_since = self.loop.time()
 
     # -- limits
 
@@ -342,7 +353,12 @@ class LimitedProtocol(HttpToolsProtocol):
         lines = [STATUS_LINE[status], b"connection: close\r\n"]
         lines += [name + b": " + value + b"\r\n" for name, value in answer.raw_headers]
         self.transport.write(b"".join([*lines, b"\r\n", bytes(answer.body)]))
+        self._drop()
+
+    def _drop(self) -> None:
+        """End the connection after its last response, without waiting for the rest of its request."""
         self.transport.write_eof()
+        self.flow.resume_reading()  # with unread bytes, closing would reset the connection and lose the response
         self._dropping, self.idle_since = True, 0.0
         self._set_deadline(self._limits.head_s)
 
