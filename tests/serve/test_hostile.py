@@ -80,8 +80,9 @@ def test_a_refusal_does_not_wait_for_the_rest_of_the_body(
         connection.sendall(("\r\n".join(head) + "\r\n\r\n5\r\nhello\r\n").encode())
         response = HTTPResponse(connection)
         response.begin()
-        assert response.status == status
+        assert (response.status, response.getheader("connection")) == (status, "close")
         assert ErrorAnswer.model_validate_json(response.read())
+        assert connection.recv(1) == b""
 
 
 def test_the_server_survives(servers: dict[str, tuple[str, int]]) -> None:
