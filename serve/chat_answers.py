@@ -73,9 +73,8 @@ async def _events(admitted: AdmittedJob, common: dict[str, Any]) -> Events:
             completion = item.value
             choices, usage = completion.pop("choices"), completion.pop("usage")
             for index, choice in enumerate(choices):
-                for event in chunks(index, choice["message"]["content"][len(sent) :], not sent):
+                for event in chunks(index, choice["message"]["content"][len(sent) :], not sent):  # sent: of an answer
                     yield event
-                sent = ""
                 yield chunk(index, {}, choice["finish_reason"], **completion)
             if admitted.job.include_usage:
                 yield server_sent_event({**common, "choices": [], "usage": usage})
