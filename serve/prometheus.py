@@ -22,11 +22,11 @@ class ServingMetrics:
     """The metrics of one front, in a collector registry of their own: two fronts in one process stay separate.
 
     Args:
-        in_ray: also as metrics of Ray; only inside a replica of Ray Serve.
+        ray: the module ``ray.serve.metrics``, inside a replica of Ray Serve: the metrics are also Ray's.
     """
 
-    def __init__(self, in_ray: bool = False) -> None:
-        self._registry, self._in_ray = CollectorRegistry(), in_ray
+    def __init__(self, ray: Any = None) -> None:
+        self._registry, self._ray = CollectorRegistry(), ray
         self._requests = self._metric("Counter", "idc_requests", "Requests answered.", ("route", "status"))
         self._pairs = self._metric("Counter", "idc_pairs", "Pairs captioned or refused.", ("outcome",))
         text = "Time from a request's first byte to the end of its response."
@@ -43,12 +43,10 @@ class ServingMetrics:
     ) -> _Metric:
         buckets: dict[str, Any] = {"buckets": BUCKETS_S} if kind == "Histogram" else {}
         metric = getattr(prometheus_client, kind)(name, text, labels, registry=self._registry, **buckets)
-        if not self._in_ray:
+        if self._ray is None:
             return _Metric(kind, labels, metric)
-        from ray.serve import metrics
-
         boundaries: dict[str, Any] = {"boundaries": list(BUCKETS_S)} if kind == "Histogram" else {}
-        return _Metric(kind, labels, metric, getattr(metrics, kind)(name, text, tag_keys=labels, **boundaries))
+        return _Metric(kind, labels, metric, getattr(self._ray, kind)(name, text, tag_keys=labels, **boundaries))
 
     def request(self, context: RequestContext) -> None:
         """Count a request that has ended."""

@@ -64,9 +64,11 @@ class Front:
                 await self._serving  # raises why
 
     def __serve_build_asgi_app__(self) -> FastAPI:
+        from ray.serve import metrics
+
         from serve.api import create_api
 
-        return create_api(self._config, self._backend, self._drain, ServingMetrics(in_ray=True))
+        return create_api(self._config, self._backend, self._drain, ServingMetrics(metrics))
 
     async def check_health(self) -> None:
         """Make Serve replace this replica if it does not listen any more; Serve calls it."""

@@ -14,6 +14,7 @@ from serve.prometheus import ServingMetrics
 
 
 def test_both_have_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray.serve import metrics as serve_metrics
     from ray.util import metrics
 
     in_ray: Counter[tuple[str, tuple[str, ...]]] = Counter()
@@ -26,7 +27,7 @@ def test_both_have_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
             in_ray[key] = value if isinstance(metric, metrics.Gauge) else in_ray[key] + value
 
         monkeypatch.setattr(kind, method, both)
-    served = ServingMetrics(in_ray=True)
+    served = ServingMetrics(serve_metrics)
     context = RequestContext("one")
     context.route, context.status = "/v1/captions", 200
     captioned = PairResult(Description((Candidate("the red cube moved", -0.1),)))
