@@ -22,11 +22,11 @@ class ServingMetrics:
     """The metrics of one front, in a collector registry of their own: two fronts in one process stay separate.
 
     Args:
-        ray: the module ``ray.serve.metrics``, inside a replica of Ray Serve: the metrics are also Ray's.
+        in_ray: the module ``ray.serve.metrics``, for the same as metrics of Ray; only inside a replica of Ray Serve.
     """
 
-    def __init__(self, ray: Any = None) -> None:
-        self._registry, self._ray = CollectorRegistry(), ray
+    def __init__(self, in_ray: Any = None) -> None:
+        self._registry, self._in_ray = CollectorRegistry(), in_ray
         self._requests = self._metric("Counter", "idc_requests", "Requests answered.", ("route", "status"))
         self._pairs = self._metric("Counter", "idc_pairs", "Pairs captioned or refused.", ("outcome",))
         text = "Time from a request's first byte to the end of its response."
@@ -43,10 +43,10 @@ class ServingMetrics:
     ) -> _Metric:
         buckets: dict[str, Any] = {"buckets": BUCKETS_S} if kind == "Histogram" else {}
         metric = getattr(prometheus_client, kind)(name, text, labels, registry=self._registry, **buckets)
-        if self._ray is None:
+        if self._in_ray is None:
             return _Metric(kind, labels, metric)
         boundaries: dict[str, Any] = {"boundaries": list(BUCKETS_S)} if kind == "Histogram" else {}
-        return _Metric(kind, labels, metric, getattr(self._ray, kind)(name, text, tag_keys=labels, **boundaries))
+        return _Metric(kind, labels, metric, getattr(self._in_ray, kind)(name, text, tag_keys=labels, **boundaries))
 
     def request(self, context: RequestContext) -> None:
         """Count a request that has ended."""
