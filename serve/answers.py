@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import re
+import time
 from contextlib import aclosing
 from typing import Any
 
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from serve.backend import PairResult, ShownClasses, ShownScene
+from serve.backend import PairResult
 from serve.errors import ApiError
 from serve.schema import PairAnswer
 from serve.service import AdmittedJob, versions
@@ -26,26 +27,19 @@ async def caption_answer(admitted: AdmittedJob) -> Response:
     Raises:
         ApiError: no pair could be captioned.
     """
-    request_id = admitted.context.request_id
     if admitted.job.stream:
-        return await respond(
-            admitted.context,
-            _events(admitted),
-            lambda error: server_sent_event(error.body(request_id), "error"),
-            admitted.places,
-        )
-    with admitted.places:
+        return await respond(admitted, _events(admitted), "error")
+    with admitted.slots:
         results = await admitted.results()
     answers = [pair_answer(index, result) for index, result in enumerate(results)]
-    content = {**_summary(admitted, results), "results": answers}
-    return Response(to_json(content), media_type="application/json")
+    return Response(to_json({**_summary(admitted, results), "results": answers}), media_type="application/json")
 
 
 async def _events(admitted: AdmittedJob) -> Events:
     """An event ``result`` per pair as soon as it is done, then ``done`` with the rest of a ``CaptionAnswer``."""
     results: list[PairResult] = []
-    async with aclosing(admitted.as_done()) as pieces:
-        async for index, result in pieces:
+    async with aclosing(admitted.iter_completed()) as completed:
+        async for index, result in completed:
             results.append(result)
             if len(results) == len(admitted.images):  # before the last event: the fault of one pair is a status
                 summary = _summary(admitted, results)
@@ -59,17 +53,18 @@ def _summary(admitted: AdmittedJob, results: list[PairResult]) -> dict[str, Any]
     Raises:
         ApiError: 400, no pair could be captioned.
     """
+    context = admitted.context
     if all(result.error for result in results):
         message = results[0].error or ""
         side = re.match(r"(pairs\.\d+\.)?(before|after)(?=:)", message)  # else the fault is the whole pair's
         field = side and (side[0] if side[1] or admitted.job.single else f"pairs.0.{side[0]}")
         raise ApiError(400, "no_pair_captioned", message, field)
     return {
-        "request_id": admitted.context.request_id,
-        "model": admitted.model,
+        "request_id": context.request_id,
+        "model": context.model,
         "version": versions(results),
         "timing": {
-            "total_ms": round(admitted.context.ms(), 2),
+            "total_ms": round(1000 * (time.perf_counter() - context.parsed), 2),
             "model_ms": round(max(result.model_ms for result in results), 2),
             "largest_batch": max(result.batch for result in results),
         },
@@ -78,23 +73,20 @@ def _summary(admitted: AdmittedJob, results: list[PairResult]) -> dict[str, Any]
 
 def pair_answer(index: int, result: PairResult) -> dict[str, Any]:
     """The JSON of a :class:`~serve.schema.PairAnswer`, without the cost of validating our own values."""
+    classes, scene = result.classes, result.scene
     return {
         "index": index,
         **(_UNDESCRIBED if result.description is None else result.description.to_dict()),
         "change_map": None if result.change_map is None else _png_url(result.change_map),
-        "classes": None if result.classes is None else _classes(result.classes),
-        "scene": None if result.scene is None else _scene(result.scene),
+        "classes": None if classes is None else {"map": _png_url(classes.class_map), "counts": classes.counts},
+        "scene": None if scene is None else {
+            "sentence": scene.sentence,
+            "geojson": scene.geojson,
+            "before": _png_url(scene.before),
+            "after": _png_url(scene.after),
+        },
         "error": result.error,
-    }
-
-
-def _classes(classes: ShownClasses) -> dict[str, Any]:
-    return {"map": _png_url(classes.class_map), "counts": classes.counts}
-
-
-def _scene(scene: ShownScene) -> dict[str, Any]:
-    images = {"before": _png_url(scene.before), "after": _png_url(scene.after)}
-    return {"sentence": scene.sentence, "geojson": scene.geojson, **images}
+    }  # fmt: skip
 
 
 def _png_url(data: bytes) -> str:

@@ -1,8 +1,8 @@
 """The HTTP application: its middleware and its routes over a :class:`~serve.backend.Backend`. No Ray here.
 
 A request for captions passes ``serve/gate.py`` and FastAPI, which validates its body; a route here calls the stages in
-order: parse (``serve/intake.py``), admit (``serve/service.py``), caption (the backend) and answer
-(``serve/answers.py`` or ``serve/chat_answers.py``).
+order: parse (``serve/intake.py``, ``serve/conversation.py``), admit (``serve/service.py``), caption (the backend) and
+answer (``serve/answers.py``, ``serve/chat_answers.py``).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.staticfiles import StaticFiles
 
 from serve import answers, chat_answers
-from serve.auth import Authenticator
 from serve.backend import Backend
 from serve.chat_schema import ChatAnswer, ChatRequest, Model, ModelList
 from serve.config import ServeConfig
 from serve.context import context_of
+from serve.conversation import of_chat
 from serve.drain import Drain
 from serve.errors import ApiError, refusal
-from serve.gate import ALIVE, DOCS, PAGE, Gate
-from serve.intake import of_chat, of_form
+from serve.gate import ALIVE, CAPTIONS, CHAT, DOCS, METRICS, MODELS, PAGE, READY, RequestMiddleware
+from serve.intake import of_form
 from serve.prometheus import ServingMetrics
 from serve.schema import CaptionAnswer, CaptionForm, ErrorAnswer, State
 from serve.service import Service
@@ -44,20 +44,11 @@ def create_api(
 ) -> FastAPI:
     """The application of one front replica (or of a test), which ``drain`` can end."""
     metrics = metrics or ServingMetrics()
-    closed = {"/v1/captions", "/v1/chat/completions", "/v1/models", "/metrics"}
-    opened = {ALIVE, "/readyz", "/openapi.json", DOCS, "/"}
     api = FastAPI(title="Image difference captioning", version="1", docs_url=DOCS, redoc_url=None, responses=_ERRORS)
     for kind in (HTTPException, RequestValidationError):
         api.add_exception_handler(kind, refusal)
     api.add_middleware(
-        Gate,
-        authenticator=Authenticator(config.auth),
-        origins=config.auth.origins,
-        drain=drain or Drain(),
-        metrics=metrics,
-        limits=config.limits,
-        open_paths=opened,
-        routes=closed | {ALIVE, "/readyz", "/openapi.json"},
+        RequestMiddleware, auth=config.auth, limits=config.limits, drain=drain or Drain(), metrics=metrics
     )
     if config.auth.origins:
         api.add_middleware(
@@ -65,7 +56,7 @@ def create_api(
             allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
             expose_headers=["Retry-After", "X-Request-ID"],
         )  # fmt: skip
-    _add_captioning(api, config, Service(config, backend, metrics))
+    _add_captioning(api, config, backend, metrics)
     _add_operation(api, backend, metrics)
 
     @api.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
@@ -76,11 +67,12 @@ def create_api(
     return api
 
 
-def _add_captioning(api: FastAPI, config: ServeConfig, service: Service) -> None:
+def _add_captioning(api: FastAPI, config: ServeConfig, backend: Backend, metrics: ServingMetrics) -> None:
+    service = Service(config, backend, metrics)
     # For the document alone: the gate has checked the token before the body is read.
     token = [Depends(HTTPBearer(auto_error=False))] if config.auth.mode == "token" else []
 
-    @api.post("/v1/captions", response_model=CaptionAnswer, tags=[_CAPTIONS], dependencies=token)
+    @api.post(CAPTIONS, response_model=CaptionAnswer, tags=[_CAPTIONS], dependencies=token)
     async def captions(
         request: Request, form: Annotated[CaptionForm, Form(media_type="multipart/form-data")]
     ) -> Response:
@@ -95,7 +87,7 @@ def _add_captioning(api: FastAPI, config: ServeConfig, service: Service) -> None
         """
         return await answers.caption_answer(await service.admit(context_of(request.scope), of_form(form)))
 
-    @api.post("/v1/chat/completions", response_model=ChatAnswer, tags=[_OPENAI], dependencies=token)
+    @api.post(CHAT, response_model=ChatAnswer, tags=[_OPENAI], dependencies=token)
     async def chat(request: Request, body: ChatRequest) -> Response:
         """Caption the last two images of a conversation, as OpenAI's chat completions.
 
@@ -108,17 +100,17 @@ def _add_captioning(api: FastAPI, config: ServeConfig, service: Service) -> None
         job = of_chat(body, config.limits)
         return await chat_answers.chat_answer(await service.admit(context_of(request.scope), job))
 
-    @api.get("/v1/models", tags=[_OPENAI], dependencies=token)
+    @api.get(MODELS, tags=[_OPENAI], dependencies=token)
     async def models() -> ModelList:
         """The model names that requests may use, the default first, and the current version of each."""
-        return ModelList(data=[Model.of(model) for model in await service.models()])
+        return ModelList(data=[Model.of(model) for model in await backend.models()])
 
-    @api.get("/v1/models/{name:path}", tags=[_OPENAI], dependencies=token)
+    @api.get(MODELS + "/{name:path}", tags=[_OPENAI], dependencies=token)
     async def model(name: str, request: Request) -> Model:
         """The current version of one model name."""
-        context_of(request.scope).route = "/v1/models/{name}"
-        name = service.model(name)
-        return next(Model.of(model) for model in await service.models() if model.name == name)
+        context_of(request.scope).route = MODELS + "/{name}"
+        service.check_model(name)
+        return next(Model.of(model) for model in await backend.models() if model.name == name)
 
 
 def _add_operation(api: FastAPI, backend: Backend, metrics: ServingMetrics) -> None:
@@ -127,14 +119,14 @@ def _add_operation(api: FastAPI, backend: Backend, metrics: ServingMetrics) -> N
         """Status 200 as long as the process responds at all."""
         return JSONResponse({"status": "ok"})
 
-    @api.get("/readyz", response_model=State, tags=[_OPERATION])
+    @api.get(READY, response_model=State, tags=[_OPERATION])
     async def readyz() -> Response:
         """Status 200 if requests can be served, else 503 with the reason."""
         if reason := await backend.ready():
             raise ApiError(503, "not_ready", reason, retry_after_s=5)
         return JSONResponse({"status": "ready"})
 
-    @api.get("/metrics", response_class=PlainTextResponse, tags=[_OPERATION])
+    @api.get(METRICS, response_class=PlainTextResponse, tags=[_OPERATION])
     async def numbers() -> Response:
         """All metrics in Prometheus' text format."""
         text = metrics.text(await backend.models(), await backend.replicas())

@@ -19,17 +19,10 @@ PolygonsOption = Literal["never", "georeferenced", "always"]
 
 @dataclass(frozen=True)
 class Options:
-    """How to caption pairs; pairs with equal options share a batch.
-
-    Attributes:
-        beams: beam width of the search; None for the width the artifact was validated with.
-        candidates: captions per pair.
-        change_map: whether to return a change map.
-        objects: whether to say, beside the caption, what ``objects`` says.
-        polygons: whether to return the changes of GeoTIFFs as polygons.
-    """
+    """How to caption pairs; pairs with equal options share a batch."""
 
     beams: int | None = None
+    """Beam width of the search; None for the width the artifact was validated with."""
     candidates: int = 1
     change_map: bool = False
     objects: ObjectsOption = "unfamiliar"
@@ -72,26 +65,18 @@ class EncodedPair:
 
 @dataclass(frozen=True)
 class ShownClasses:
-    """:class:`idc.captioning.contract.ClassMap` as clients get it.
-
-    Attributes:
-        class_map: PNG, 8-bit grey, at the model's own resolution: 0, or the number of the class in ``counts``, from 1
-            on.
-        counts: of every class, as :meth:`idc.captioning.class_counts.ClassCount.to_dict` has them.
-    """
+    """:class:`idc.captioning.contract.ClassMap` as clients get it."""
 
     class_map: bytes
+    """PNG, 8-bit grey, at the model's own resolution: 0, or the number of the class in ``counts``, from 1 on."""
     counts: tuple[Mapping[str, Any], ...]
+    """Of every class, as :meth:`idc.captioning.class_counts.ClassCount.to_dict` has them."""
 
 
 @dataclass(frozen=True)
 class ShownScene:
-    """A pair of GeoTIFFs as clients get it.
-
-    Attributes:
-        sentence, geojson: as in :class:`idc.geo.placed_pair.PlacedChanges`.
-        before, after: PNGs of the images as the model got them, their longer side at most 1024.
-    """
+    """A pair of GeoTIFFs as clients get it: :class:`idc.geo.placed_pair.PlacedChanges`, and PNGs of the images as the
+    model got them, their longer side at most 1024."""
 
     sentence: str
     geojson: Mapping[str, Any]
@@ -104,19 +89,13 @@ class PairResult:
     """The description of a pair, the answer in a dialogue about it, or the reason for having neither.
 
     Attributes:
-        description: of a captioned pair, without its maps, which are drawn; None if there is an
-            ``answer`` or an ``error``.
-        answer: of a model that can answer, to a pair with a dialogue.
-        change_map: PNG, 8-bit grey, of the size of the image after (its longer side at most 1024), or None.
-        classes: if a change map is requested and the model has classes.
-        scene: of two GeoTIFFs, if polygons are requested.
-        error: reason for the user, ``"before: ..."``, ``"after: ..."``, ``"pair: ..."``, ``"ignore, only: ..."``, or of
-            a dialogue ``"messages: ..."`` or ``"n: ..."``; None if the pair was captioned or answered.
+        description: without its maps, which are drawn.
+        change_map: PNG, 8-bit grey, of the size of the image after (its longer side at most 1024).
+        error: reason for the user, which begins with the field: ``"before: ..."``, ``"messages: ..."``.
         status: of the response to a request for this pair alone, if there is an error: 400, or what failed here (500)
             or at the endpoint that runs the language model (502, 503, 504).
-        model_ms: model time of the batch that contained the pair.
-        batch: number of pairs in that batch.
-        version: of the model that captioned or answered, as in :class:`ModelStatus`.
+        model_ms, batch: model time of the batch that contained the pair, and its number of pairs.
+        version: of the model, as in :class:`ModelStatus`.
     """
 
     description: Description | None = None
@@ -138,36 +117,28 @@ class PairResult:
 
 @dataclass(frozen=True)
 class Abilities:
-    """Properties of a loaded model.
-
-    Attributes:
-        trained_on: as in :class:`idc.captioning.contract.Captioner`; None of ``auto``, which trusts the trained
-            captioner with no pair unlike its training data.
-        can_map, can_answer: its capabilities.
-    """
+    """Properties of a loaded model."""
 
     trained_on: str | None
+    """As in :class:`idc.captioning.contract.Captioner`; None of ``auto``, which trusts the trained captioner with no
+    pair unlike its training data."""
     can_map: bool = False
     can_answer: bool = False
 
 
 @dataclass(frozen=True)
 class ModelStatus:
-    """A model name and the version behind it, as clients see them: without paths and addresses of this machine.
-
-    Attributes:
-        name: model name in requests.
-        version: current version: ``models:/captioner/7``, or ``sha256:1f2e3d4c5b6a`` for a folder.
-        error: why the model cannot be served, or None.
-        newer_error: why a newer version is not served while ``version`` continues to serve, or None.
-        abilities: properties of the version; None until a replica has reported them.
-    """
+    """A model name and the version behind it, as clients see them: without paths and addresses of this machine."""
 
     name: str
     version: str
+    """``models:/captioner/7``, or ``sha256:1f2e3d4c5b6a`` for a folder."""
     error: str | None = None
+    """Why the model cannot be served."""
     newer_error: str | None = None
+    """Why a newer version is not served while ``version`` continues to serve."""
     abilities: Abilities | None = None
+    """None until a replica has reported them."""
 
 
 class Busy(Exception):

@@ -1,15 +1,16 @@
 """An artifact of any system as the captioner of a server: image files in, captions, confidences and PNGs out. No Ray.
 
-One call takes images of any sizes, with any options, and damaged files among them: pairs with equal options form one
-batch, and the result of an unreadable pair is its error (:mod:`idc.captioning.apply`).
+One call takes images of any sizes, and damaged files among them: the result of an unreadable pair is its error
+(:mod:`idc.captioning.apply`).
 """
 
 from __future__ import annotations
 
 import traceback
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -41,7 +42,6 @@ from serve.backend import (
     Abilities,
     Options,
     PairResult,
-    RequestDialogue,
     ShownClasses,
     ShownScene,
 )
@@ -86,7 +86,7 @@ class ServedCaptioner:
         before = resize_image(tiles, (240, 320))
         after = before.copy()
         after[80:160:4, 60:160] = 255
-        self._captioned([Pixels(before, after)], [Options(objects="always")], [None])
+        self._captioned([DecodedPair(Pixels(before, after))], Options(objects="always"))
 
     def unsupported(self, options: Options) -> str | None:
         """The reason why pairs cannot be captioned with these options, or None."""
@@ -96,76 +96,65 @@ class ServedCaptioner:
             return str(error)
         return None
 
-    def caption(self, pairs: Sequence[DecodedPair], options: Sequence[Options]) -> list[PairResult]:
-        """One result per pair, each with its own options; a faulty pair does not affect the others."""
+    def caption(self, pairs: Sequence[DecodedPair], options: Options) -> list[PairResult]:
+        """One result per pair; a faulty pair does not affect the others."""
         results: dict[int, PairResult] = {}
-        images: dict[int, Pixels] = {}
-        grids: dict[int, PixelGrid | None] = {}
+        images: dict[int, DecodedPair] = {}
         asked: dict[int | None, dict[int, DecodedPair]] = defaultdict(dict)
-        for index, (decoded, option) in enumerate(zip(pairs, options, strict=True)):
-            pixels, dialogue = decoded.pixels, decoded.dialogue
-            if error := self.refusal(decoded, option):
+        for index, pair in enumerate(pairs):
+            if error := self._refusal(pair, options):
                 results[index] = PairResult(error=error)
-                continue
-            assert isinstance(pixels, Pixels)
-            if self._answers and dialogue is not None:
-                asked[dialogue.max_tokens][index] = decoded
+            elif self._answers and pair.dialogue is not None:
+                asked[pair.dialogue.max_tokens][index] = pair
             else:
-                images[index], grids[index] = pixels, decoded.grid if self.abilities.can_map else None
-        results |= zip(
-            images,
-            self._captioned([*images.values()], [options[index] for index in images], [*grids.values()]),
-            strict=True,
-        )
+                images[index] = pair
+        results |= _each(images, partial(self._captioned, options=options), "pair: not captioned")
         for max_tokens, group in asked.items():
-            results |= zip(group, self._answered([*group.values()], max_tokens), strict=True)
+            results |= _each(group, partial(self._answered, max_tokens=max_tokens), "messages")
         return [results[index] for index in range(len(pairs))]
 
-    def _captioned(
-        self, images: Sequence[Pixels], options: Sequence[Options], grids: Sequence[PixelGrid | None]
-    ) -> list[PairResult]:
-        """The captions of decoded pairs; the others' if the model fails for one of them."""
-        wanted = [_options(option, grid is not None) for option, grid in zip(options, grids, strict=True)]
-        try:
-            described = describe_batch(self.captioner, images, wanted)
-            return [captioned(*each, self.objects) for each in zip(described, options, grids, strict=True)]
-        except Exception as error:
-            if len(images) == 1:
-                return [failed(error, "pair: not captioned")]
-        each = zip(images, options, grids, strict=True)
-        return [self._captioned([image], [option], [grid])[0] for image, option, grid in each]
+    def _captioned(self, pairs: Sequence[DecodedPair], options: Options) -> list[PairResult]:
+        images = [pair.pixels for pair in pairs if isinstance(pair.pixels, Pixels)]
+        grids = [pair.grid if self.abilities.can_map else None for pair in pairs]
+        described = describe_batch(self.captioner, images, [_options(options, grid is not None) for grid in grids])
+        return [captioned(result, options, grid, self.objects) for result, grid in zip(described, grids, strict=True)]
 
-    def refusal(self, pair: DecodedPair, options: Options) -> str | None:
+    def _answered(self, pairs: Sequence[DecodedPair], max_tokens: int | None) -> list[PairResult]:
+        """The answers in dialogues with one maximal length."""
+        captioner: AnsweringCaptioner = require(self.captioner, "answer")
+        images = [pair.pixels for pair in pairs if isinstance(pair.pixels, Pixels)]
+        befores = [equal_outside(pixels.before, pixels.after, pixels.counted) for pixels in images]
+        afters = [pixels.after for pixels in images]
+        turns, hear = [pair.dialogue.turns for pair in pairs if pair.dialogue], [pair.hear for pair in pairs]
+        started = perf_counter()
+        answers = captioner.answer(befores, afters, turns, max_tokens=max_tokens, hear=hear if any(hear) else None)
+        ms = 1000 * (perf_counter() - started)
+        return [PairResult(answer=answer, model_ms=ms, batch=len(pairs)) for answer in answers]
+
+    def _refusal(self, pair: DecodedPair, options: Options) -> str | None:
         """Why a pair gets neither a caption nor an answer, for the user, or None."""
         if isinstance(pair.pixels, Fault):
             return str(pair.pixels)
-        return self.unsupported(options) or self._unanswerable(pair.dialogue, options)
-
-    def _unanswerable(self, dialogue: RequestDialogue | None, options: Options) -> str | None:
-        """Why a conversation gets neither an answer nor a caption, or None."""
-        if dialogue is None or not self._answers:
+        if reason := self.unsupported(options):
+            return reason
+        if pair.dialogue is None or not self._answers:
             return None
         if options.candidates > 1:
             return f"n: a model that reads the text gives one answer, not {options.candidates}; leave n out"
-        fault = fault_of(dialogue.turns)
+        fault = fault_of(pair.dialogue.turns)
         return fault and f"messages: {fault}"
 
-    def _answered(self, asked: Sequence[DecodedPair], max_tokens: int | None) -> list[PairResult]:
-        """The answers in dialogues with one maximal length; the others' if the model fails for one of them."""
-        captioner = require(self.captioner, "answer")
-        pairs = [pair.pixels for pair in asked if isinstance(pair.pixels, Pixels)]
-        befores = [equal_outside(pixels.before, pixels.after, pixels.counted) for pixels in pairs]
-        afters = [pixels.after for pixels in pairs]
-        turns, hear = [pair.dialogue.turns for pair in asked if pair.dialogue], [pair.hear for pair in asked]
-        started = perf_counter()
-        try:
-            answers = captioner.answer(befores, afters, turns, max_tokens=max_tokens, hear=hear if any(hear) else None)
-            ms = 1000 * (perf_counter() - started)
-            return [PairResult(answer=answer, model_ms=ms, batch=len(asked)) for answer in answers]
-        except Exception as error:
-            if len(asked) == 1:
-                return [failed(error, "messages")]
-        return [self._answered([pair], max_tokens)[0] for pair in asked]
+
+def _each(
+    pairs: dict[int, DecodedPair], run: Callable[[Sequence[DecodedPair]], list[PairResult]], prefix: str
+) -> dict[int, PairResult]:
+    """The results of pairs; the others' if the model fails for one of them."""
+    try:
+        return dict(zip(pairs, run([*pairs.values()]), strict=True))
+    except Exception as error:
+        if len(pairs) == 1:
+            return dict.fromkeys(pairs, failed(error, prefix))
+    return {index: result for index in pairs for result in _each({index: pairs[index]}, run, prefix).values()}
 
 
 def failed(error: Exception, prefix: str) -> PairResult:

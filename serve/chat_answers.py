@@ -1,27 +1,33 @@
-"""Answer: the response of ``/v1/chat/completions`` to an admitted job, as OpenAI's clients expect it."""
+"""Answer: the response of ``/v1/chat/completions`` to an admitted job, as OpenAI's clients expect it.
+
+Built as mappings: validating our own values costs more than writing them. A chunk of a stream has the fields of a
+:class:`~serve.chat_schema.ChatAnswer`, a ``delta`` in place of each ``message``, and the model's version and the
+assessment in the last one of a choice.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import aclosing
 from typing import Any
 
 from fastapi.sse import format_sse_event
+from pydantic_core import to_json
 from starlette.responses import Response
 
 from idc.captioning.contract import sentence_without_model
 from idc.endpoint.stop_texts import before, settled
 from serve.backend import PairResult
-from serve.chat_schema import AnswerMessage, ChatAnswer, Choice, Chunk, ChunkChoice, Delta, LastChunk, Usage
 from serve.errors import ApiError
+from serve.intake import ParsedRequest
 from serve.pieces import Hear, pieces
 from serve.schema import AssessedAnswer
 from serve.service import AdmittedJob
 from serve.streaming import Events, respond, server_sent_event
 
-END_OF_STREAM = format_sse_event(data_str="[DONE]")
-"""The last event of a stream."""
+_ASSESSED = dict.fromkeys(AssessedAnswer.model_fields)
+"""The assessment of an answer to a question, apart from ``seen``."""
 
 
 async def chat_answer(admitted: AdmittedJob) -> Response:
@@ -30,47 +36,53 @@ async def chat_answer(admitted: AdmittedJob) -> Response:
     Raises:
         ApiError: the pair could not be captioned.
     """
+    context = admitted.context
+    common = {"id": f"chatcmpl-{context.request_id}", "created": int(time.time()), "model": context.model}
     if admitted.job.stream:
-        request_id = admitted.context.request_id
-        return await respond(
-            admitted.context,
-            _events(admitted),
-            lambda error: server_sent_event(error.body(request_id)),
-            admitted.places,
-        )
-    with admitted.places:
-        completion = await _answer(admitted, _common(admitted))
-    return Response(completion.model_dump_json(), media_type="application/json")
+        return await respond(admitted, _events(admitted, common))
+    with admitted.slots:
+        completion = await _completion(admitted)
+    return Response(to_json({**common, "object": "chat.completion", **completion}), media_type="application/json")
 
 
-async def _events(admitted: AdmittedJob) -> Events:
+async def _events(admitted: AdmittedJob, common: dict[str, Any]) -> Events:
     """The pieces of an answer as they are generated, then the rest; captions are complete when they come."""
-    common = _common(admitted)
-    heard = sent = ""
-    async with aclosing(pieces(lambda hear: _answer(admitted, common, hear))) as items:
+    common = {**common, "object": "chat.completion.chunk"}
+
+    def chunk(index: int, delta: dict[str, str], finish_reason: str | None = None, **fields: Any) -> bytes:
+        choice = {"index": index, "delta": delta, "finish_reason": finish_reason, "logprobs": None}
+        return server_sent_event({**common, "choices": [choice], **fields})
+
+    def chunks(index: int, text: str, is_first: bool) -> Iterator[bytes]:
+        if is_first:
+            yield chunk(index, {"role": "assistant", "content": ""})
+        if text:
+            yield chunk(index, {"content": text})
+
+    generated = sent = ""
+    async with aclosing(pieces(lambda hear: _completion(admitted, hear))) as items:
         async for item in items:
             if isinstance(item, str):
-                heard += item
-                text = settled(heard.strip(), admitted.job.stop)
+                generated += item
+                text = settled(generated.strip(), admitted.job.stop)
                 if len(text) > len(sent):
-                    for delta in _deltas(text[len(sent) :], first=not sent):
-                        yield _chunk(common, 0, delta)
+                    for event in chunks(0, text[len(sent) :], not sent):
+                        yield event
                     sent = text
-            else:
-                for chunk in _chunks(item.value, common, sent, admitted.job.include_usage):
-                    yield chunk
+                continue
+            completion = item.value
+            choices, usage = completion.pop("choices"), completion.pop("usage")
+            for index, choice in enumerate(choices):
+                for event in chunks(index, choice["message"]["content"][len(sent) :], not sent):  # sent: of an answer
+                    yield event
+                yield chunk(index, {}, choice["finish_reason"], **completion)
+            if admitted.job.include_usage:
+                yield server_sent_event({**common, "choices": [], "usage": usage})
+    yield format_sse_event(data_str="[DONE]")
 
 
-def _common(admitted: AdmittedJob) -> dict[str, Any]:
-    """The fields that an answer and all of its chunks have."""
-    return {
-        "id": f"chatcmpl-{admitted.context.request_id}",
-        "created": int(time.time()),
-        "model": admitted.model,
-    }
-
-
-async def _answer(admitted: AdmittedJob, common: dict[str, Any], hear: Hear | None = None) -> ChatAnswer:
+async def _completion(admitted: AdmittedJob, hear: Hear | None = None) -> dict[str, Any]:
+    """The fields of a :class:`~serve.chat_schema.ChatAnswer` that are known at its end."""
     (result,) = await admitted.results(hear)
     if result.error is not None:
         side, _, why = result.error.partition(": ")
@@ -79,87 +91,46 @@ async def _answer(admitted: AdmittedJob, common: dict[str, Any], hear: Hear | No
         (pair,) = admitted.job.pairs
         field = dict(zip(("before", "after"), pair.fields, strict=True)).get(side)
         raise ApiError(400, "not_captioned", f"{field}: {why}" if field else result.error, field)
-    return completion_of(result, common, admitted.job.stop, admitted.job.max_tokens)
+    choices, (read, written), fields = (_said if result.description is None else _captions)(result, admitted.job)
+    usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written, "prompt_images": 2}
+    return {"system_fingerprint": result.version, "choices": choices, "usage": usage, **fields}
 
 
-def completion_of(
-    result: PairResult, common: dict[str, Any], stop: Sequence[str] = (), max_words: int | None = None
-) -> ChatAnswer:
-    """A pair's captions, or the answer in a dialogue about it, as a chat completion.
-
-    Args:
-        max_words: of a caption.
-    """
-    described = result.description
-    read, written = 0, sum(len(caption.caption.split()[:max_words]) for caption in result.captions)
-    if described is not None and described.tokens is not None:
-        read, written = described.tokens
-    fields = {} if described is None else described.to_dict()
-    choices = []
-    if (said := result.answer) is not None:
-        read, written = said.prompt_tokens, said.tokens
-        fields = {"seen": None if said.seen is None else said.seen.to_dict()}
-        text = before(said.text, stop)
-        choices.append(
-            Choice(
-                index=0,
-                message=AnswerMessage(content=text),
-                finish_reason="length" if said.cut_off and text == said.text else "stop",
-                confidence=said.confidence,
-                log_probability=said.log_probability,
-            )
-        )
-    for index, caption in enumerate(result.captions):
-        text = before(caption.caption if index else _content(result), stop)
-        cut_off = max_words is not None and len(text.split()) > max_words
-        choices.append(
-            Choice(
-                index=index,
-                message=AnswerMessage(content=" ".join(text.split()[:max_words]) if cut_off else text),
-                finish_reason="length" if cut_off else "stop",
-                confidence=caption.confidence,
-                log_probability=caption.log_probability,
-            )
-        )
-    return ChatAnswer(
-        **common,
-        system_fingerprint=result.version,
-        choices=choices,
-        usage=Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written),
-        **{name: value for name, value in fields.items() if name in AssessedAnswer.model_fields},
-    )
+def _said(result: PairResult, job: ParsedRequest) -> tuple[list[Any], tuple[int, int], dict[str, Any]]:
+    """The choice of an answer in a dialogue, the numbers of tokens read and written, and the assessment."""
+    said = result.answer
+    assert said is not None
+    text = before(said.text, job.stop)
+    choice = _choice(0, text, said.cut_off and text == said.text, said.confidence, said.log_probability)
+    seen = None if said.seen is None else said.seen.to_dict()
+    return [choice], (said.prompt_tokens, said.tokens), {**_ASSESSED, "seen": seen}
 
 
-def _content(result: PairResult) -> str:
-    """The best caption; of a pair that the model is not familiar with after what ``objects`` says."""
-    described = result.description
+def _captions(result: PairResult, job: ParsedRequest) -> tuple[list[Any], tuple[int, int], dict[str, Any]]:
+    """The same of the captions, which end after ``max_tokens`` words; that of a pair that the model is not familiar
+    with follows what ``objects`` says."""
+    described, most = result.description, job.max_tokens
     assert described is not None
-    caption, sentence = described.best.caption, sentence_without_model(described.to_dict())
-    return caption if sentence is None else f"{sentence}\nBy the model, which has not seen such images: {caption}"
+    fields = described.to_dict()
+    choices = []
+    for index, caption in enumerate(described.candidates):
+        text = caption.caption
+        if index == 0 and (sentence := sentence_without_model(fields)) is not None:
+            text = f"{sentence}\nBy the model, which has not seen such images: {text}"
+        text = before(text, job.stop)
+        is_cut = most is not None and len(text.split()) > most
+        text = " ".join(text.split()[:most]) if is_cut else text
+        choices.append(_choice(index, text, is_cut, caption.confidence, caption.log_probability))
+    words = sum(len(caption.caption.split()[:most]) for caption in described.candidates)
+    return choices, described.tokens or (0, words), {name: fields[name] for name in _ASSESSED}
 
 
-def _deltas(text: str, first: bool) -> Iterator[Delta]:
-    if first:
-        yield Delta(role="assistant", content="")
-    if text:
-        yield Delta(content=text)
-
-
-def _chunk(common: dict[str, Any], index: int, delta: Delta) -> bytes:
-    return server_sent_event(Chunk(**common, choices=[ChunkChoice(index=index, delta=delta)]))
-
-
-def _chunks(completion: ChatAnswer, common: dict[str, Any], sent: str, include_usage: bool) -> Iterator[bytes]:
-    """A chat completion as the events of a stream, ``[DONE]`` at the end. Of the first choice, ``sent`` is sent."""
-    assessed = completion.model_dump(include=set(AssessedAnswer.model_fields))
-    for choice in completion.choices:
-        for delta in _deltas(choice.message.content[len(sent) :], first=not sent):
-            yield _chunk(common, choice.index, delta)
-        sent = ""
-        last = ChunkChoice(index=choice.index, delta=Delta(), finish_reason=choice.finish_reason)
-        yield server_sent_event(
-            LastChunk(**common, system_fingerprint=completion.system_fingerprint, choices=[last], **assessed)
-        )
-    if include_usage:
-        yield server_sent_event(Chunk(**common, choices=[], usage=completion.usage))
-    yield END_OF_STREAM
+def _choice(index: int, text: str, is_cut: bool, confidence: float, log_probability: float) -> dict[str, Any]:
+    return {
+        "index": index,
+        "message": {"role": "assistant", "content": text, "refusal": None},
+        "finish_reason": "length" if is_cut else "stop",
+        "logprobs": None,
+        "confidence": confidence,
+        "log_probability": log_probability,
+    }

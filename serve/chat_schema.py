@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from serve.backend import ModelStatus
-from serve.schema import AssessedAnswer, ClosedModel, Parts
+from serve.schema import MAX_BEAMS, AssessedAnswer, ClosedModel, Parts
 
 # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -55,12 +55,13 @@ class Part(_Open):
         return self
 
 
-def _parts(content: Any) -> Any:
-    """The parts of a content; a plain text is one."""
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
-
-
-Content = Annotated[list[Part] | None, BeforeValidator(_parts, json_schema_input_type=str | list[Part] | None)]
+Content = Annotated[
+    list[Part] | None,
+    BeforeValidator(
+        lambda content: [{"type": "text", "text": content}] if isinstance(content, str) else content,
+        json_schema_input_type=str | list[Part] | None,
+    ),
+]
 
 
 class Message(_Open):
@@ -86,14 +87,11 @@ class ResponseFormat(_Open):
     """Only ``text`` is supported."""
 
 
-def _texts(stop: Any) -> Any:
-    """A list of texts; a plain text is one."""
-    return [stop] if isinstance(stop, str) else stop
-
-
 Stop = Annotated[
     list[Annotated[str, Field(min_length=1)]] | None,
-    BeforeValidator(_texts, json_schema_input_type=str | list[str] | None),
+    BeforeValidator(
+        lambda stop: [stop] if isinstance(stop, str) else stop, json_schema_input_type=str | list[str] | None
+    ),
 ]
 
 
@@ -104,7 +102,7 @@ class ChatRequest(_Open):
     """A model name from ``GET /v1/models``; by default the first."""
     messages: list[Message] = Field(min_length=1)
     """The conversation; its last two images are the pair, before first."""
-    n: int | None = Field(None, ge=1)
+    n: int | None = Field(None, ge=1, le=MAX_BEAMS)
     """Number of different captions, each a choice; fewer if the search finds fewer. A model that answers gives one
     answer to a text, and several captions to images alone."""
     max_tokens: int | None = Field(None, ge=1)
@@ -199,55 +197,6 @@ class ChatAnswer(AssessedAnswer):
     """The answer, or the captions, best first."""
     usage: Usage
     """Counts of tokens or words, and images."""
-
-
-def _is_none(value: Any) -> bool:
-    return value is None
-
-
-class Delta(ClosedModel):
-    """A piece of a message."""
-
-    role: Literal["assistant"] | None = Field(None, exclude_if=_is_none)
-    """In the first chunk of a choice."""
-    content: str | None = Field(None, exclude_if=_is_none)
-    """The next piece of the text: of an answer as it is generated; a caption is one piece."""
-
-
-class ChunkChoice(ClosedModel):
-    """A piece of a choice."""
-
-    index: int
-    """Index of the choice."""
-    delta: Delta
-    """The added piece of the message."""
-    finish_reason: Literal["stop", "length"] | None = None
-    """``stop`` or ``length`` in the last chunk of a choice."""
-    logprobs: None = None
-    """Always null."""
-
-
-class Chunk(ClosedModel):
-    """A piece of a streamed chat completion."""
-
-    id: str
-    """The same in all chunks."""
-    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-    """Kind of object."""
-    created: int
-    """The same in all chunks."""
-    model: str
-    """Model name."""
-    system_fingerprint: str | None = Field(None, exclude_if=_is_none)
-    """Version of the model, in the last chunk of a choice."""
-    choices: list[ChunkChoice]
-    """One, or none in the chunk with ``usage``."""
-    usage: Usage | None = Field(None, exclude_if=_is_none)
-    """In the last chunk, if requested."""
-
-
-class LastChunk(Chunk, AssessedAnswer):
-    """The last chunk of a choice, with the assessment of the captions (not fields of the OpenAI interface)."""
 
 
 class Model(ClosedModel):

@@ -47,7 +47,7 @@ class AuthConfig(ConfigModel):
 
 BODY_COPIES = 4.5
 """Maximal memory of a body relative to its size, in the front: the bytes, their text, the parsed values and the image
-files. ``tests/serve/attacks.py`` measures it."""
+files. ``tests/serve/test_attacks.py`` measures it."""
 
 
 class LimitsConfig(ConfigModel):
@@ -56,15 +56,11 @@ class LimitsConfig(ConfigModel):
     connections: int = Field(1024, gt=0)
     """Maximal number of open connections of all clients. A further one closes the connection that has been idle
     longest; if all have a request in progress, it is answered by 503."""
-    body_mib: float = Field(32.0, gt=0)
-    """Maximal size of a request body in MiB; more is answered by 413."""
-    image_pixels: int = Field(25_000_000, gt=0)
-    """Maximal width x height of an image, read from its header before it is decoded."""
     pairs: int = Field(64, gt=0)
     """Maximal number of pairs per request."""
     waiting_pairs: int = Field(256, gt=0)
     """Maximal number of accepted, unanswered pairs of all clients; more is answered by 503 with Retry-After."""
-    waiting_pairs_each: int = Field(128, gt=0)
+    max_queued_pairs_per_client: int = Field(128, gt=0)
     """The same per token (without tokens, per address); more is answered by 429 with Retry-After."""
     waiting_mib: float = Field(512.0, gt=0)
     """Memory in MiB for the bodies of unanswered requests of all clients in a front; more is answered by 503 with
@@ -73,10 +69,12 @@ class LimitsConfig(ConfigModel):
     """Seconds until a request is answered by 504, until a body must have arrived, and that an ending replica may work
     on what it has accepted. Must exceed a cold start."""
 
+    body_mib: ClassVar[float] = 32.0
+    """Maximal size of a request body in MiB; more is answered by 413."""
+    image_pixels: ClassVar[int] = 25_000_000
+    """Maximal width x height of an image, read from its header before it is decoded."""
     head_kib: ClassVar[float] = 16.0
     """Maximal size of a request's first line and headers in KiB; more is answered by 431."""
-    head_lines: ClassVar[int] = 100
-    """Maximal number of a request's header lines; more is answered by 431."""
     head_s: ClassVar[float] = 10.0
     """Seconds from the first byte of a request, or from the opening of a connection, until all headers must have
     arrived; later is answered by 408."""
@@ -90,12 +88,6 @@ class LimitsConfig(ConfigModel):
     """Minimal shorter side of an image in pixels; a single pixel shows no change."""
     decode_s: ClassVar[float] = 10.0
     """Maximal processor time in seconds of the decoding of an image; one that takes longer is given up."""
-    candidates: ClassVar[int] = 8
-    """Maximal number of candidates per pair."""
-    beams: ClassVar[int] = 8
-    """Maximal beam width."""
-    parts: ClassVar[int] = 64
-    """Maximal number of boxes and masks of a request, of ``ignore`` and of ``only``."""
     text_chars: ClassVar[int] = 100_000
     """Maximal length of a conversation's text in characters."""
     turns: ClassVar[int] = 100
@@ -107,7 +99,7 @@ class LimitsConfig(ConfigModel):
         if self.waiting_mib < (least := BODY_COPIES * self.body_mib):
             problem = f"{self.waiting_mib:g} is too little for one body of body_mib={self.body_mib:g}"
             yield f"waiting_mib: {problem}; set at least {least:g}"
-        for name in ("waiting_pairs", "waiting_pairs_each"):
+        for name in ("waiting_pairs", "max_queued_pairs_per_client"):
             if self.pairs > (most := getattr(self, name)):
                 yield f"pairs: {self.pairs} pairs of one request never fit into {name}={most}; set pairs={most} or less"
 
@@ -137,16 +129,14 @@ class ScalingConfig(ConfigModel):
     """Minimal number of captioner replicas. 0 frees the machine when idle; the next request waits for a cold start."""
     max_replicas: int = Field(2, gt=0)
     """Maximal number of captioner replicas."""
-    target_pairs: float = Field(16.0, gt=0)
-    """Autoscaling target: in-flight pairs per replica."""
-    downscale_delay_s: float = Field(60.0, ge=0)
-    """Seconds below the target before a replica is removed."""
     cpus: float = Field(1.0, ge=0)
     """CPUs per captioner replica; also the number of torch threads (at least one)."""
     gpus: float = Field(0.0, ge=0)
     """GPUs per captioner replica; above 0 it runs on CUDA."""
     front_replicas: int = Field(1, gt=0)
     """Number of front replicas."""
+    downscale_delay_s: ClassVar[float] = 300.0
+    """Seconds below the autoscaling target, a batch of in-flight pairs per replica, before one is removed."""
 
     def faults(self) -> Iterator[str]:
         if self.min_replicas > self.max_replicas:

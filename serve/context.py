@@ -6,6 +6,7 @@ import re
 import time
 import uuid
 from dataclasses import dataclass, field
+from typing import Any
 
 from starlette.types import Scope
 
@@ -44,18 +45,17 @@ class RequestContext:
         """Seconds since the first byte."""
         return time.perf_counter() - self.started
 
-    def body_parsed(self) -> None:
-        """Record the time at which the body had been read and parsed."""
-        self.parsed = time.perf_counter()
+    def entry(self, method: str) -> dict[str, Any]:
+        """The fields of the log line."""
+        names = ("request_id", "caller", "route", "status", "pairs", "model", "version")
+        failed = {name: value for name in ("error", "failure") if (value := getattr(self, name))}
+        fields = {name: getattr(self, name) for name in names}
+        return {"method": method, **fields, "ms": round(self.seconds() * 1000, 1), **failed}
 
-    def ms(self) -> float:
-        """Milliseconds since the body was parsed."""
-        return (time.perf_counter() - self.parsed) * 1000
 
-
-def new_context(scope: Scope, given_id: str) -> RequestContext:
+def new_context(scope: Scope, client_id: str) -> RequestContext:
     """Attach a context to a request; its id is the client's if that is a :data:`PLAIN_ID`."""
-    context = RequestContext(given_id if PLAIN_ID.fullmatch(given_id) else uuid.uuid4().hex)
+    context = RequestContext(client_id if PLAIN_ID.fullmatch(client_id) else uuid.uuid4().hex)
     scope["request_context"] = context
     return context
 

@@ -5,27 +5,25 @@ processes, which can be ended. No Ray, no torch.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
+import pickle
 import signal
-import struct
 import subprocess
 import sys
 import weakref
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from functools import partial
-from io import BufferedReader
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from idc.captioning.apply import Fault, Pixels
+from idc.captioning.counted import Part
 from idc.data.images import MAX_PIXELS, ImageError, decode_image, num_pixels
 from idc.geo.pixel_grid import PixelGrid
 from serve.backend import EncodedPair, RequestDialogue
-from serve.decoder_process import REPLY, REQUEST
+from serve.decoder_process import decode_georeferenced
 from serve.pieces import Hear
 
 _NAME = "bytes of a request"
@@ -79,42 +77,36 @@ class Decoders:
 
     async def pair(self, pair: EncodedPair) -> DecodedPair:
         """The pixels of both images, or why there are none."""
-        decoded = await self._placed(pair) if pair.placed else await self._images(pair)
+        role, grid = "before", None
         try:
-            masks = {part: await self._image(part) for part in (*pair.ignore, *pair.only) if isinstance(part, bytes)}
+            if pair.placed:
+                pixels, grid = await self._in_process(decode_georeferenced, pair.before, pair.after, self._max_pixels)
+            else:
+                before = await self._image(pair.before)
+                role = "after"
+                pixels = Pixels(before, await self._image(pair.after))
+            role = "ignore, only"
+            ignore, only = [
+                [await self._image(part) if isinstance(part, bytes) else part for part in parts]
+                for parts in (pair.ignore, pair.only)
+            ]
+            return DecodedPair(_counting(pixels, ignore, only), pair.dialogue, grid=grid)
         except ImageError as error:
-            return DecodedPair(masks_fault(error), pair.dialogue)
-        return with_counted(decoded, pair, masks)
-
-    async def _images(self, pair: EncodedPair) -> DecodedPair:
-        images = []
-        for role, data in (("before", pair.before), ("after", pair.after)):
-            try:
-                images.append(await self._image(data))
-            except ImageError as error:
-                return DecodedPair(Fault(role, _NAME, error), pair.dialogue)
-        return DecodedPair(Pixels(*images), pair.dialogue)
+            if pair.placed and error.detail.startswith("after"):  # the image that the error names first
+                role = "after"
+            return DecodedPair(Fault(role, _NAME, error), pair.dialogue)
 
     async def _image(self, data: bytes) -> np.ndarray:
         if len(data) <= _LIGHT_BYTES and num_pixels(data) <= _LIGHT_PIXELS:
-            return await self._timed(self._light, partial(decode_image, data))
-        return await self._in_process(lambda process: process.decode(data, self._seconds))
+            return await self._timed(self._light, decode_image, data)
+        return await self._in_process(decode_image, data)
 
-    async def _placed(self, pair: EncodedPair) -> DecodedPair:
-        try:
-            pixels, grid = await self._in_process(
-                lambda process: process.decode_placed(pair.before, pair.after, self._seconds, self._max_pixels)
-            )
-        except ImageError as error:
-            return DecodedPair(placed_fault(error), pair.dialogue)
-        return DecodedPair(pixels, pair.dialogue, grid=grid)
-
-    async def _in_process(self, decode: Callable[[_Process], Decoded]) -> Decoded:
+    async def _in_process(self, decode: Callable[..., Decoded], *arguments: Any) -> Decoded:
         process = await self._free.get()
         try:
             if process is None or process.ended:
                 process = _Process()
-            return await self._timed(self._waiting, partial(decode, process))
+            return await self._timed(self._waiting, process.run, self._seconds, decode, *arguments)
         except asyncio.CancelledError:
             if process is not None:
                 process.kill()
@@ -122,17 +114,24 @@ class Decoders:
         finally:
             self._free.put_nowait(process)
 
-    async def _timed(self, threads: ThreadPoolExecutor, decode: Callable[[], Decoded]) -> Decoded:
+    async def _timed(self, threads: ThreadPoolExecutor, decode: Callable[..., Decoded], *arguments: Any) -> Decoded:
         loop, key = asyncio.get_running_loop(), object()
 
         def run() -> Decoded:
             self._running[key] = loop.time()
             try:
-                return decode()
+                return decode(*arguments)
             finally:
                 del self._running[key]
 
         return await loop.run_in_executor(threads, run)
+
+
+def _counting(pixels: Pixels, ignore: Sequence[Part], only: Sequence[Part]) -> Pixels:
+    try:
+        return pixels.counting(ignore, only)
+    except ValueError as error:
+        raise ImageError("not possible", str(error)) from None
 
 
 class PixelRoom:
@@ -195,56 +194,26 @@ class _Process:
             [sys.executable, "-m", "serve.decoder_process"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path},
         )  # fmt: skip
-        weakref.finalize(self, _ended, self._process)
+        weakref.finalize(self, _end, self._process)
 
     def kill(self) -> None:
         """End it, also while another thread waits for an image of it."""
         self.ended = True
         self._process.kill()
 
-    def decode(self, data: bytes, seconds: float) -> np.ndarray:
-        """The pixels of an image.
+    def run(self, seconds: float, decode: Callable[..., Decoded], *arguments: Any) -> Decoded:
+        """What the function, one of a module, returns there within ``seconds`` of processor time.
 
         Raises:
-            ImageError: as :func:`decode_image`; "takes too long"; "damaged image" if it crashed the decoder.
-        """
-        height, width, reply = self._reply(REQUEST.pack(seconds, len(data), 0, 0), data, seconds)
-        return np.frombuffer(reply, np.uint8).reshape(height, width, 3)
-
-    def decode_placed(self, before: bytes, after: bytes, seconds: float, max_pixels: int) -> tuple[Pixels, PixelGrid]:
-        """The pixels of a pair of GeoTIFFs, and their grid.
-
-        Raises:
-            ImageError: "not comparable", with which and why; "takes too long"; "damaged image".
-        """
-        request = REQUEST.pack(seconds, len(before), len(after), max_pixels)
-        height, width, reply = self._reply(request, before + after, seconds)
-        pixels, area = height * width * 3, height * width
-        bits = 2 * pixels + -(-area // 8)
-        values = np.frombuffer(reply, np.uint8)
-        images = (values[start : start + pixels].reshape(height, width, 3) for start in (0, pixels))
-        valid = np.unpackbits(values[2 * pixels : bits], count=area).reshape(height, width) > 0
-        georeference = json.loads(reply[bits:])
-        a, b, c, d, e, f = georeference["transform"]
-        return Pixels(*images), PixelGrid((a, b, c, d, e, f), georeference["crs"], valid)
-
-    def _reply(self, request: bytes, data: bytes, seconds: float) -> tuple[int, int, bytearray]:
-        """Height, width and payload of the reply to a request.
-
-        Raises:
-            ImageError: as :meth:`decode`.
+            ImageError: raised by it; "takes too long"; "damaged image" if it crashed the process.
         """
         assert self._process.stdin is not None
-        replies = cast("BufferedReader", self._process.stdout)
+        assert self._process.stdout is not None
         try:
-            self._process.stdin.write(request)
-            self._process.stdin.write(data)
+            pickle.dump((seconds, decode, *arguments), self._process.stdin, protocol=5)
             self._process.stdin.flush()
-            height, width, length = REPLY.unpack(replies.read(REPLY.size))
-            reply = bytearray(length)
-            if replies.readinto(reply) < length:
-                raise EOFError
-        except (OSError, EOFError, struct.error):
+            result = pickle.load(self._process.stdout)
+        except (OSError, EOFError, pickle.UnpicklingError):
             self.kill()
             with suppress(OSError):  # the rest of the request
                 self._process.stdin.close()
@@ -252,37 +221,12 @@ class _Process:
                 detail = f"more than {seconds:g} s of processor time; save it as a plain PNG or JPEG"
                 raise ImageError("takes too long", detail) from None
             raise ImageError("damaged image", "it ended its decoder") from None
-        if not height:
-            raise ImageError(*reply.decode().split("\n", 1))
-        return height, width, reply
-
-
-def placed_fault(error: ImageError) -> Fault:
-    """The fault of a pair of GeoTIFFs, of the image that its error names first."""
-    role = "after" if error.detail.startswith("after") else "before"
-    return Fault(role, _NAME, error)
-
-
-def masks_fault(error: ImageError) -> Fault:
-    """The fault of a mask."""
-    return Fault("ignore, only", _NAME, error)
-
-
-def with_counted(decoded: DecodedPair, pair: EncodedPair, masks: Mapping[bytes, np.ndarray]) -> DecodedPair:
-    """A pair with the part in which differences count, or why there is none.
-
-    Args:
-        masks: the decoded image of each mask.
-    """
-    if not isinstance(decoded.pixels, Pixels):
+        if isinstance(result, ImageError):
+            raise result
+        decoded: Decoded = result
         return decoded
-    parts = ([masks[part] if isinstance(part, bytes) else part for part in each] for each in (pair.ignore, pair.only))
-    try:
-        return decoded._replace(pixels=decoded.pixels.counting(*parts))
-    except ValueError as error:
-        return decoded._replace(pixels=masks_fault(ImageError("not possible", str(error))))
 
 
-def _ended(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait()

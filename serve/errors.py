@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from idc.config import did_you_mean
-from serve.config import LimitsConfig
 from serve.context import context_of
 from serve.schema import CaptionForm, ErrorAnswer, ErrorBody
 
@@ -61,32 +60,31 @@ def error_response(error: ApiError, request_id: str) -> JSONResponse:
 
 
 async def refusal(request: Request, error: Exception) -> Response:
-    """The response to what a route or the framework refuses."""
+    """The response to what a route or the framework refuses: a body that is not the documented one, an unknown path,
+    another method."""
     context = context_of(request.scope)
     if isinstance(error, RequestValidationError):
         error = _invalid(error)
     elif not isinstance(error, ApiError):
         assert isinstance(error, HTTPException)
-        error = _of_framework(request, error)
+        headers = error.headers
+        if error.status_code == 404:
+            message = f"no such path{_instead(request)}; GET /docs lists all paths"
+            error = ApiError(404, "no_such_path", message)
+        elif error.status_code == 405:
+            message = f"this path accepts only {(headers or {})['Allow']}"
+            error = ApiError(405, "method_not_allowed", message)
+            error.headers = headers
+        else:
+            error = ApiError(error.status_code, "invalid_body", str(error.detail))
     context.error = error.code
     return error_response(error, context.request_id)
-
-
-def _of_framework(request: Request, error: HTTPException) -> ApiError:
-    """The framework's own refusals: an unknown path, another method, a body that cannot be parsed."""
-    if error.status_code == 404:
-        return ApiError(404, "no_such_path", f"no such path{_instead(request)}; GET /docs lists all paths")
-    if error.status_code == 405:
-        refused = ApiError(405, "method_not_allowed", f"this path accepts only {(error.headers or {})['Allow']}")
-        refused.headers = error.headers
-        return refused
-    return ApiError(error.status_code, "invalid_body", str(error.detail))
 
 
 def _instead(request: Request) -> str:
     """What to use in place of an unknown path."""
     path = request.url.path
-    if path.rstrip("/").endswith(("/responses", "/completions")) and path != "/v1/chat/completions":
+    if path.rstrip("/").endswith(("/responses", "/completions")):
         return ": of OpenAI's interface, only POST /v1/chat/completions is served (client.chat.completions.create)"
     return did_you_mean(path[:80], [route.path for route in request.app.routes])
 
@@ -98,9 +96,9 @@ def _invalid(error: RequestValidationError) -> ApiError:
         return ApiError(400, "invalid_json", f"the body is not valid JSON: {items[0]['ctx']['error']}")
     lines = []
     for item in items[:_FAULTS]:
-        path = _path(item["loc"])
+        path = ".".join(str(part)[:80] for part in item["loc"][1:])  # the first part is "body"
         if "UploadFile" in item["msg"]:
-            path = _path(item["loc"][:2])
+            path = str(item["loc"][1])
             lines.append(f"{path}: must be uploaded as a file, as with curl -F {path}=@image.png")
         elif item["type"] == "extra_forbidden":
             lines.append(f"{path}: no such field{did_you_mean(path, list(CaptionForm.model_fields))}")
@@ -108,41 +106,16 @@ def _invalid(error: RequestValidationError) -> ApiError:
             lines.append(f"{path}: {item['msg']}" if path else item["msg"])
     if len(items) > _FAULTS:
         lines.append(f"and {len(items) - _FAULTS} more faults")
-    return ApiError(
-        422, "invalid_request", "; ".join(lines), lines[0].partition(": ")[0] if items[0]["loc"][1:] else None
-    )
+    param = lines[0].partition(": ")[0] if items[0]["loc"][1:] else None
+    return ApiError(422, "invalid_request", "; ".join(lines), param)
 
 
-def _path(loc: tuple[Any, ...]) -> str:
-    return ".".join(str(part)[:80] for part in loc[1:])  # the first part is "body"
-
-
-def failure(status: int, message: str) -> ApiError:
-    """The response to a pair that failed here, or at the endpoint that runs the language model."""
-    if status == 500:
-        return internal_error()
-    code = {502: "upstream_failed", 503: "busy", 504: "timeout"}[status]
-    return ApiError(status, code, message, retry_after_s=1 if status == 503 else None)
+def busy(message: str) -> ApiError:
+    """The refusal of a request that may be sent again."""
+    return ApiError(503, "busy", message, retry_after_s=1)
 
 
 def internal_error() -> ApiError:
     """The response to a fault of the server itself."""
     message = "Internal error. Quote the request id; details are in the server log."
     return ApiError(500, "internal_error", message)
-
-
-def body_too_large(limits: LimitsConfig) -> ApiError:
-    """The refusal of a body above the limit."""
-    message = f"the request body exceeds the limit of {limits.body_mib:g} MiB; send fewer pairs per request"
-    return ApiError(413, "body_too_large", message)
-
-
-def too_many_bodies() -> ApiError:
-    """The refusal of a body for which no memory is left."""
-    return ApiError(503, "busy", "too many large requests are in progress; try again", retry_after_s=1)
-
-
-def too_many_pairs(limits: LimitsConfig) -> ApiError:
-    """The refusal of a request with more pairs than allowed."""
-    message = f"a request may contain at most {limits.pairs} pairs; split it into several requests"
-    return ApiError(413, "too_many_pairs", message, "pairs")

@@ -1,35 +1,42 @@
-"""ASGI middleware around all routes: request id, authentication, origin, size of the body, error shape, log line.
+"""ASGI middleware around all routes: request id, caller, origin, size and time of the body, error shape, log line.
 
-It is plain ASGI because it must count a body while it arrives and see a response while it leaves.
+Plain ASGI, around what parses bodies: a request without a token is refused before its body is read. Starlette's
+middleware for hosts and body sizes answers in plain text, and counts neither seconds nor the memory of all requests.
+
+A browser sends requests of any page to this machine, without asking the user. It marks them by ``Sec-Fetch-Site``
+(relation of the page to this server) and ``Origin`` (address of the page), which no script can change; other programs
+send neither.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
+import re
 import traceback
 from collections.abc import Collection
 from contextlib import nullcontext
-from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve.auth import Authenticator, check_origin
-from serve.config import LimitsConfig
+from idc.util.loopback import is_loopback
+from serve.config import AuthConfig, LimitsConfig
 from serve.context import RequestContext, new_context
 from serve.drain import Drain
-from serve.errors import SAFE_HEADERS, ApiError, body_too_large, error_response, internal_error, too_many_bodies
+from serve.errors import SAFE_HEADERS, ApiError, busy, error_response, internal_error
 from serve.log import log
-from serve.memory import HeldBytes
+from serve.memory import InFlightBytes
 from serve.prometheus import ServingMetrics
 
-PAGE = "/web/"
-"""Start of the paths of the page's files."""
-DOCS = "/docs"
-"""FastAPI's page of all routes."""
-ALIVE = "/healthz"
-"""Answered as long as the process runs, even while it drains."""
-_QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "page"})
+PAGE, DOCS, SCHEMA, ALIVE, READY, METRICS = "/web/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics"
+CAPTIONS, CHAT, MODELS = "/v1/captions", "/v1/chat/completions", "/v1/models"
+_OPEN = frozenset({"/", DOCS, SCHEMA, ALIVE, READY})
+"""Paths that need no token, beside the files of the page; links on any page may lead to them."""
+_NAMED = frozenset({CAPTIONS, CHAT, MODELS, METRICS, SCHEMA, ALIVE, READY})
+"""Paths that logs and metrics name."""
+_QUIET = frozenset({METRICS, SCHEMA, ALIVE, READY, "page"})
 """Routes that probes and browsers request frequently; only their failures are logged."""
 
 _DOCS_POLICY = (
@@ -43,39 +50,22 @@ _CLIENT_LEFT = 499
 """Status in logs and metrics of a request whose client left before the response began; nginx has the same."""
 
 
-class Gate:
+class RequestMiddleware:
     """The middleware; see the module."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        authenticator: Authenticator,
-        origins: Collection[str],
-        drain: Drain,
-        metrics: ServingMetrics,
-        limits: LimitsConfig,
-        open_paths: Collection[str],
-        routes: Collection[str],
-    ):
-        """``open_paths`` need no token, and GET requests for them may come from links on any page; ``routes`` are the
-        paths that logs and metrics name."""
-        self._app = app
-        self._authenticator, self._metrics, self._limits = authenticator, metrics, limits
-        self._origins, self._drain = origins, drain
+    def __init__(self, app: ASGIApp, *, auth: AuthConfig, limits: LimitsConfig, drain: Drain, metrics: ServingMetrics):
+        self._app, self._auth, self._limits, self._drain, self._metrics = app, auth, limits, drain, metrics
         self._max_body = int(limits.body_mib * 2**20)
-        self._held = HeldBytes()  # bodies of requests that are not answered yet
-        self._open, self._routes = frozenset(open_paths), frozenset(routes)
+        self._in_flight = InFlightBytes()  # bodies of requests that are not answered yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
+        headers, path = Headers(scope=scope), scope["path"]
         context = new_context(scope, headers.get("x-request-id", ""))
-        path = scope["path"]
-        is_open = path in self._open or path.startswith(PAGE)
-        context.route = path if path in self._routes else "page" if is_open else "other"
+        is_open = path in _OPEN or path.startswith(PAGE)
+        context.route = path if path in _NAMED else "page" if is_open else "other"
 
         async def send_out(message: Message) -> None:
             if context.left and not context.status:
@@ -96,42 +86,49 @@ class Gate:
                     out["Connection"] = "close"
             await send(message)
 
+        async def answer(error: ApiError) -> None:
+            if context.status:  # the response has begun; the broken connection shows the client that it is incomplete
+                raise error
+            context.error = error.code
+            await error_response(error, context.request_id)(scope, receive, send_out)
+
         try:
-            self._check_head(scope, headers, context, is_open)
+            client = scope.get("client")
+            context.caller = caller_of(self._auth, client[0] if client else None, headers, is_open)
+            if not is_open:  # links and bookmarks lead to the page
+                check_origin(headers, self._auth.origins)
+            self._check_length(headers.get("content-length", "0"))
+            is_json = not headers.get("content-type", "").startswith("multipart/")
             with nullcontext() if path == ALIVE else self._drain.request():
-                is_json = not headers.get("content-type", "").startswith("multipart/")
                 await self._app(scope, self._counted(receive, context, is_json), send_out)
         except ApiError as error:
-            await _answer(error, context, scope, receive, send_out)
+            await answer(error)
         except asyncio.CancelledError:  # Serve cancels requests whose client has left
             context.status, context.left = context.status or _CLIENT_LEFT, True
             raise
         except Exception:
             context.failure = traceback.format_exc()
-            await _answer(internal_error(), context, scope, receive, send_out)
+            await answer(internal_error())
         finally:
-            self._held.release(context.body_bytes)
+            self._in_flight.release(context.body_bytes)
             if context.left:
                 context.error = "client_left"
             self._metrics.request(context)
             if context.route not in _QUIET or context.status >= 400:
-                _log(context, scope["method"])
+                log(event="request", **context.entry(scope["method"]))
 
-    def _check_head(self, scope: Scope, headers: Headers, context: RequestContext, is_open: bool) -> None:
-        client = scope.get("client")
-        address = client[0] if client else None
-        context.caller = self._authenticator.authenticate(address, headers, open_path=is_open)
-        if not (is_open and scope["method"] in ("GET", "HEAD")):  # links and bookmarks lead to the page
-            check_origin(headers, self._origins)
-        length = headers.get("content-length", "0")
+    def _check_length(self, length: str) -> None:
         if not (length.isascii() and length.isdigit()) or len(length) > 15:
             raise ApiError(400, "bad_content_length", "the Content-Length header is not a valid number")
         if int(length) > self._max_body:
-            raise body_too_large(self._limits)
+            raise self._too_large()
+
+    def _too_large(self) -> ApiError:
+        message = f"the request body exceeds the limit of {self._limits.body_mib:g} MiB; send fewer pairs per request"
+        return ApiError(413, "body_too_large", message)
 
     def _counted(self, receive: Receive, context: RequestContext, is_json: bool) -> Receive:
         """``receive`` that refuses a body when it grows too large or arrives too slowly, whatever its headers claim."""
-
         elements = 0
 
         async def counted() -> Message:
@@ -149,45 +146,74 @@ class Gate:
                 raise
             if message["type"] == "http.disconnect":
                 context.left = True
-            if message["type"] == "http.request":
-                size = len(message.get("body", b""))
-                context.body_bytes += size
-                self._held.add(size)
-                context.body_ended = not message.get("more_body", False)
-                if context.body_bytes > self._max_body:
-                    raise body_too_large(self._limits)
-                elements += message.get("body", b"").count(b",") if is_json else 0
-                if elements > _MAX_ELEMENTS:
-                    raise ApiError(413, "json_too_long", f"the JSON body has more than {_MAX_ELEMENTS:,} elements")
-                if self._held.now > self._limits.waiting_bytes:
-                    raise too_many_bodies()
+                return message
+            body = message.get("body", b"")
+            context.body_bytes += len(body)
+            self._in_flight.add(len(body))
+            context.body_ended = not message.get("more_body", False)
+            elements += body.count(b",") if is_json else 0
+            if context.body_bytes > self._max_body:
+                raise self._too_large()
+            if elements > _MAX_ELEMENTS:
+                raise ApiError(413, "json_too_long", f"the JSON body has more than {_MAX_ELEMENTS:,} elements")
+            if self._in_flight.now > self._limits.waiting_bytes:
+                raise busy("too many large requests are in progress; try again")
             return message
 
         return counted
 
 
-def _log(context: RequestContext, method: str) -> None:
-    entry: dict[str, Any] = {
-        "event": "request",
-        "request_id": context.request_id,
-        "caller": context.caller,
-        "method": method,
-        "route": context.route,
-        "status": context.status,
-        "pairs": context.pairs,
-        "model": context.model,
-        "version": context.version,
-        "ms": round(context.seconds() * 1000, 1),
-    }
-    if context.error:
-        entry["error"] = context.error
-    if context.failure:
-        entry["failure"] = context.failure
-    log(**entry)
+def caller_of(auth: AuthConfig, address: str | None, headers: Headers, is_open: bool = False) -> str:
+    """The caller for logs and limits: the name of its token, or its address.
+
+    Args:
+        address: address of the connection's peer.
+        is_open: whether the requested path needs no token.
+
+    Raises:
+        ApiError: 401 or 403.
+    """
+    if auth.mode == "loopback":
+        # Behind a proxy the peer is the proxy, and its headers about the client can be forged.
+        if not is_loopback(address) or {"forwarded", "x-forwarded-for", "x-real-ip"} & set(headers):
+            raise ApiError(403, "not_local", "only requests from localhost are accepted (auth.mode=loopback)")
+        if not is_loopback(re.sub(r":\d+$", "", headers.get("host", "")).strip("[]").lower()):
+            # A page of another site can make a browser send requests to a name of its own that resolves to 127.0.0.1
+            # (DNS rebinding).
+            message = "with auth.mode=loopback the Host header must be localhost or 127.0.0.1"
+            raise ApiError(403, "host_not_local", message)
+        return str(address)
+    if is_open:
+        return address or "unknown"
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise ApiError(401, "token_missing", "no access token; send the header Authorization: Bearer TOKEN")
+    digest = hashlib.sha256(token.strip().encode("utf-8", "surrogateescape")).hexdigest()
+    # With all: the time must not reveal a near match.
+    names = [client.name for client in auth.tokens if hmac.compare_digest(client.sha256, digest)]
+    if not names:
+        raise ApiError(401, "token_unknown", "unknown access token")
+    return names[0]
 
 
-async def _answer(error: ApiError, context: RequestContext, scope: Scope, receive: Receive, send: Send) -> None:
-    if context.status:  # the response has begun; the broken connection shows the client that it is incomplete
-        raise error
-    context.error = error.code
-    await error_response(error, context.request_id)(scope, receive, send)
+def check_origin(headers: Headers, allowed: Collection[str]) -> None:
+    """Check that a request does not come from a foreign page.
+
+    Args:
+        allowed: origins other than this server's own, as browsers write them: ``https://tools.example.org``.
+
+    Raises:
+        ApiError: 403, it does.
+    """
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "").lower()
+    if origin in allowed:
+        return
+    # With same-origin, the browser compared with the address that it uses, which a proxy may have rewritten. The
+    # origin "null" is no host.
+    is_own = (
+        origin is None or site == "same-origin" or origin.partition("://")[2].lower() == headers.get("host", "").lower()
+    )
+    if site in ("cross-site", "same-site") or not is_own:
+        page = f"web page of {origin[:100]!r}" if origin is not None else "web page of another origin"
+        message = f"requests from a {page} are not accepted; the operator can allow its origin in auth.origins"
+        raise ApiError(403, "foreign_origin", message)

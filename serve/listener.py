@@ -1,25 +1,31 @@
-"""Limits at the socket: size, time and number of HTTP connections, enforced before any route or authentication.
+"""The socket of ``python -m serve.app``: shared by its fronts, with limits on HTTP connections before any route.
 
-uvicorn limits neither the size and number of header lines, nor the time in which they arrive, nor the number of
-connections. :class:`LimitedProtocol` is uvicorn's protocol with these limits; :func:`limited_server` serves by it.
+:class:`SharedPort` is the bound socket, which the command keeps open while fronts, which are other processes, come and
+go. :class:`LimitedProtocol` is uvicorn's protocol with limits on the size of a head, the time of a request and the
+number of connections, none of which uvicorn has. The size and time of a body that is being read are limited by
+``serve/gate.py``, also where Serve's proxy listens.
 
 uvicorn has no public interface for this: its protocol's methods and attributes (``cycle``, ``pipeline``, ``flow``,
-``_start_asgi_task``, ``_should_upgrade_to_ws``, ``_unset_keepalive_if_required``) and its types are those of the pinned
-version, and used in this module alone. With another version the limits or the answers to refused
-requests may be missing: each limit has its test in ``tests/serve/test_listener.py``, and those of a running command in
-``tests/serve/test_attacks.py``.
+``_start_asgi_task``) are those of the pinned version, and used in this module alone. With another version limits or the
+answers to refused requests may be missing: each has its test in ``tests/serve/test_listener.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
+import shutil
+import socket
+import tempfile
+import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from operator import itemgetter
+from operator import attrgetter
+from pathlib import Path
 from typing import Any, cast
 
 import httptools
@@ -29,40 +35,99 @@ from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallab
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from serve.config import LimitsConfig
-from serve.errors import ApiError, body_too_large, error_response, too_many_bodies
+from serve.errors import ApiError, error_response
 from serve.log import log
-from serve.memory import HeldBytes
 
 _PIPELINED = 8
 """Number of requests that a client may send before the preceding ones are answered (HTTP pipelining)."""
 _FREE_CHUNKS, _CHUNK_BYTES = 1000, 64
 """Number of chunks that may have any size; the average of more must reach the second number. A chunk costs the parser
 as much time as kilobytes of content."""
+_BODY_PATIENCE_S = 5.0
+"""Time in which the application refuses a slow body itself, before its connection is closed."""
 _LOG_S = 1.0
 """Minimal time between two log lines about refusals, so that an attack does not fill the disk."""
 
 
-def limited_server(app: ASGIApp, connections: Connections) -> uvicorn.Server:
-    """A server of an application within the limits of ``connections``, for sockets that are passed to ``serve``."""
+class SharedPort:
+    """A TCP socket bound to an address, and a thread that passes it to processes that call :func:`receive_socket`.
+
+    Connections that arrive while no front accepts them, because it was killed or is being replaced, wait in its queue.
+
+    Attributes:
+        path: the Unix socket on which it is passed, in a folder that only this user can enter.
+
+    Raises:
+        OSError: the address cannot be bound.
+    """
+
+    def __init__(self, host: str, port: int):
+        self._shared = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self._shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # also soon after another server
+        try:
+            self._shared.bind((host, port))
+        except OSError:
+            self._shared.close()
+            raise
+        # Nobody else may bind the address during the seconds until a front listens.
+        self._shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        self._folder = tempfile.mkdtemp(prefix="idc-serve-", dir="/tmp")  # socket paths have at most 107 characters
+        self.path = str(Path(self._folder) / "port")
+        self._passing = socket.socket(socket.AF_UNIX)
+        self._passing.bind(self.path)
+        self._passing.listen()
+        threading.Thread(target=self._pass, daemon=True).start()
+
+    def _pass(self) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                process, _ = self._passing.accept()
+                with process, suppress(OSError):  # the other process has ended
+                    socket.send_fds(process, [b"."], [self._shared.fileno()])
+
+    def close(self) -> None:
+        """Close it here: it is closed for clients when the last front has closed it too."""
+        self._shared.close()
+        with suppress(OSError):
+            self._passing.shutdown(socket.SHUT_RDWR)  # ends the thread's accept()
+        self._passing.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def receive_socket(path: str) -> socket.socket:
+    """The socket of the :class:`SharedPort` with this path, in another process of the same machine.
+
+    Raises:
+        OSError: the command that holds it has ended.
+    """
+    with socket.socket(socket.AF_UNIX) as command:
+        command.connect(path)
+        _, descriptors, _, _ = socket.recv_fds(command, 1, 1)
+    if not descriptors:
+        raise ConnectionError(f"{path}: the command has closed its port")
+    os.set_inheritable(descriptors[0], False)
+    shared = socket.socket(fileno=descriptors[0])
+    shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # else it cannot listen soon after another server
+    return shared
+
+
+def limited_server(app: ASGIApp, connections: Connections, **address: Any) -> uvicorn.Server:
+    """A server of an application within the limits of ``connections``, for sockets that are passed to ``serve``, or for
+    the ``host`` and ``port`` of ``address``."""
     return uvicorn.Server(
         uvicorn.Config(
             app, http=cast(Any, partial(LimitedProtocol, connections)), lifespan="off", ws="none", access_log=False,
-            log_config=None, log_level="warning", proxy_headers=False,
+            log_config=None, log_level="warning", proxy_headers=False, **address,
         )
     )  # fmt: skip
 
 
 class Connections:
-    """The open connections of a process, and the bytes of unanswered request bodies."""
+    """The open connections of a process."""
 
     def __init__(self, limits: LimitsConfig):
         self.limits = limits
-        self.held = HeldBytes()
-        """Bytes of the bodies of all unanswered requests."""
-        self._each = min(limits.connections_each, limits.connections)
-        self._of_client: dict[str, dict[LimitedProtocol, None]] = {}
-        self._open: dict[LimitedProtocol, None] = {}
-        self._arriving: dict[LimitedProtocol, None] = {}  # with an incomplete body, the oldest first
+        self._open: dict[LimitedProtocol, None] = {}  # the oldest first
         self._refused: Counter[str] = Counter()
         self._logged = 0.0
 
@@ -78,51 +143,20 @@ class Connections:
         Returns:
             False if no place is left and no connection is idle.
         """
-        of_client = self._of_client.get(connection.client_key, {})
-        for connections, most in ((of_client, self._each), (self._open, self.limits.connections)):
-            if len(connections) >= most:
-                waiting = [
-                    (not other.dropping, other.waiting_since, other)
-                    for other in connections
-                    if other.waiting_since is not None
-                ]
-                if not waiting:
+        of_client = [other for other in self._open if other.client_key == connection.client_key]
+        for others, most in ((of_client, self.limits.connections_each), (self._open, self.limits.connections)):
+            if len(others) >= most:
+                idle = [other for other in others if other.idle_since is not None]
+                if not idle:
                     return False
-                min(waiting, key=itemgetter(0, 1))[2].close_now()
+                min(idle, key=attrgetter("idle_since")).close_now()
                 self.note("connection_closed", connection.client_key)
-        self._of_client.setdefault(connection.client_key, {})[connection] = None
         self._open[connection] = None
         return True
-
-    def take(self, connection: LimitedProtocol, size: int) -> bool:
-        """Count a part of a connection's body. If memory is exhausted, the bodies that began last are refused, so that
-        the others can be completed.
-
-        Returns:
-            False if this body is among the refused ones.
-        """
-        self._arriving[connection] = None
-        self.held.add(size)
-        while self.held.now > self.limits.waiting_bytes:
-            youngest = next(reversed(self._arriving))
-            if youngest is connection:
-                return False
-            self.arrived(youngest)
-            youngest.refuse(too_many_bodies())
-        return True
-
-    def arrived(self, connection: LimitedProtocol) -> None:
-        """Record that a body is complete, or that the rest of it is not accepted."""
-        self._arriving.pop(connection, None)
 
     def release(self, connection: LimitedProtocol) -> None:
         """Stop counting a connection."""
         self._open.pop(connection, None)
-        self.arrived(connection)
-        of_client = self._of_client.get(connection.client_key, {})
-        of_client.pop(connection, None)
-        if not of_client:
-            self._of_client.pop(connection.client_key, None)
 
     def note(self, code: str, client: str) -> None:
         """Log a refusal, or count it for the next log line."""
@@ -137,6 +171,10 @@ class LimitedProtocol(HttpToolsProtocol):
     """One HTTP connection, within the limits of :class:`~serve.config.LimitsConfig`.
 
     Refusals have the shape of all errors (:func:`serve.errors.error_response`) and end the connection.
+
+    Attributes:
+        idle_since: time since which the connection has no request in progress, 0 if its last one was refused or
+            answered before its end; None while a request is in progress.
     """
 
     def __init__(self, connections: Connections, *args: Any, **kwargs: Any):
@@ -145,21 +183,15 @@ class LimitedProtocol(HttpToolsProtocol):
         self._max_head = int(self._limits.head_kib * 1024)
         self._max_body = int(self._limits.body_mib * 2**20)
         self.client_key = ""
-        self.waiting_since: float | None = None
-        """Time since which the connection waits for a complete request head; None while a request is in progress."""
-        self._refusal: ApiError | None = None
-        self.dropping = False
-        """Answered before its request had ended: further bytes are read and discarded, so that the response is not
-        lost, but no more than a body may have, and only for a short time."""
-        self._dropped = 0  # bytes
-        self._head_size = self._head_lines = 0
-        self._unparsed = 0  # bytes fed to the parser since its last report of a complete part of a message
+        self.idle_since: float | None = None
+        self._ending = False  # the running request is answered before its body has ended
+        self._dropping = False  # refused: what still comes is discarded, so that the response is not lost
+        self._unparsed = 0  # bytes fed to the parser since its last report of a whole head, or of a part of a body
         self._in_body = False
+        self._discarded = 0  # bytes
         self._body_size = self._chunks = 0  # of the current request
-        self._held: dict[RequestResponseCycle, int] = {}  # body bytes of unfinished requests
         self._running: RequestResponseCycle | None = None  # the request that is answered now, or was last
         self._answering: asyncio.Task[None] | None = None  # of the same request, until it is answered
-        self._early: RequestResponseCycle | None = None  # the request that is answered before its body has ended
         self._reading: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
 
@@ -168,12 +200,11 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.client_key = client_key(self.client[0] if self.client else "")
-        self.waiting_since = self.loop.time()
+        self.idle_since = self.loop.time()
         if self._connections.admit(self):
             self._expect_head()
         else:
-            message = "too many connections are open; try again"
-            self.refuse(ApiError(503, "too_many_connections", message, retry_after_s=1))
+            self._refuse(503, "too_many_connections", "too many connections are open; try again", retry_after_s=1)
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -184,8 +215,6 @@ class LimitedProtocol(HttpToolsProtocol):
             if self._answering is not None and not self._running.response_complete:
                 self._answering.cancel()
         self._connections.release(self)
-        for cycle, _ in self.pipeline:  # they will not be answered
-            self._give_back(cycle)
         for timer in (self._reading, self._writing):
             if timer is not None:
                 timer.cancel()
@@ -193,12 +222,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def close_now(self) -> None:
         """Close the connection at once, whatever is still to be sent or read."""
         self._connections.release(self)
-        if self._running is not None:
-            self._running.disconnected = True
         self.transport.abort()
-
-    def timeout_keep_alive_handler(self) -> None:
-        self.close_now()  # uvicorn would wait until the client has read the last response
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -214,71 +238,51 @@ class LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._reading is None and not self._in_body and self._answered:
             self._expect_head()  # also for bytes that the parser skips, such as empty lines
-        if self.dropping:
-            self._dropped += len(data)
-            if self._dropped > self._max_body:
-                self.close_now()
-            return
         for start in range(0, len(data), self._max_head):
-            if self.dropping or self.transport.is_closing():
-                return
             piece = data[start : start + self._max_head]
+            if self._dropping:
+                self._discarded += len(piece)
+                if self._discarded > self._max_body:
+                    self.close_now()
+                continue
+            if self.transport.is_closing():
+                return
             self._unparsed += len(piece)
             super().data_received(piece)
-            if self._unparsed > self._max_head:
-                self.refuse(self._head_too_large())
+            if self._unparsed >= self._max_head:
+                message = f"the request line and headers exceed the limit of {self._limits.head_kib:g} KiB"
+                self._refuse(431, "head_too_large", message)
 
     def send_400_response(self, msg: str) -> None:
-        self.refuse(self._refusal or ApiError(400, "invalid_http", "the request is not valid HTTP/1.1"))
-
-    def _should_upgrade_to_ws(self) -> bool:
-        return False  # WebSocket is not supported
+        self._refuse(400, "invalid_http", "the request is not valid HTTP/1.1")
 
     # -- the parser's reports
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._head_size = self._head_lines = self._body_size = self._chunks = 0
+        self._body_size = self._chunks = 0
         self._expect_head()
-
-    def on_url(self, url: bytes) -> None:
-        super().on_url(url)
-        self._count_head(len(url))
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
-        self._head_lines += 1  # including trailers
-        self._count_head(len(name) + len(value) + len(": \r\n"))
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= _PIPELINED:
-            message = "too many pipelined requests; wait for the responses before sending more"
-            self._stop(ApiError(400, "too_many_pipelined", message))
-        self._unparsed, self._in_body, self.waiting_since = 0, True, None
-        self._set_deadline(self._limits.timeout_s, self._too_slow, "the request body did not arrive in time")
+            raise httptools.HttpParserError("too many pipelined requests")
+        self._unparsed, self._in_body, self.idle_since = 0, True, None
+        self._set_deadline(self._limits.timeout_s + _BODY_PATIENCE_S)
         super().on_headers_complete()
 
     def on_chunk_header(self) -> None:
         self._unparsed = 0
         self._chunks += 1
         if self._chunks > _FREE_CHUNKS + self._body_size / _CHUNK_BYTES:
-            message = f"the body has too many small chunks; send at least {_CHUNK_BYTES} bytes per chunk on average"
-            self._stop(ApiError(400, "chunks_too_small", message))
+            raise httptools.HttpParserError("too many small chunks")
 
     def on_body(self, body: bytes) -> None:
         self._unparsed = 0
         self._body_size += len(body)
-        if not self.cycle.response_complete:
-            self._held[self.cycle] = self._held.get(self.cycle, 0) + len(body)
-            if not self._connections.take(self, len(body)):
-                self._stop(too_many_bodies())
-            if self._body_size > self._max_body:
-                self._stop(body_too_large(self._limits))
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._unparsed, self._in_body = 0, False
-        self._connections.arrived(self)
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None
@@ -290,17 +294,16 @@ class LimitedProtocol(HttpToolsProtocol):
         self._running = cycle
 
         async def send_out(message: ASGISendEvent) -> None:
-            early = message["type"] == "http.response.start" and self.cycle is cycle and self._in_body
-            if early:
+            if message["type"] == "http.response.start" and self.cycle is cycle and self._in_body:
+                self._ending = True
                 start = cast(dict[str, Any], message)
                 headers = [*start.get("headers", ()), (b"connection", b"close")]
-                message = cast(ASGISendEvent, {**start, "headers": headers})
-            await cycle.send(message)
-            if early:
-                # By its header uvicorn would close the connection at once, and unread bytes would reset it.
-                self._early, cycle.keep_alive = cycle, True
+                await cycle.send(cast(ASGISendEvent, {**start, "headers": headers}))
+                cycle.keep_alive = True  # else uvicorn closes at once, and unread bytes reset the response
+            else:
+                await cycle.send(message)
 
-        async def until_done(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        async def until_client_leaves(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
             task = self._answering = asyncio.current_task()
             try:
                 await app(scope, receive, send_out)
@@ -310,17 +313,16 @@ class LimitedProtocol(HttpToolsProtocol):
             finally:
                 if self._answering is task:
                     self._answering = None
-                self._give_back(cycle)
 
-        super()._start_asgi_task(cycle, until_done)
+        super()._start_asgi_task(cycle, until_client_leaves)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._answered and not self.pipeline:
-            self.waiting_since = self.loop.time()
-        if self._early is self.cycle and not self.dropping and not self.transport.is_closing():
+        if self._ending and not self.transport.is_closing():
             self._unset_keepalive_if_required()
             self._drop()
+        elif self._answered and not self.pipeline:
+            self.idle_since = self.loop.time()
 
     # -- limits
 
@@ -328,62 +330,37 @@ class LimitedProtocol(HttpToolsProtocol):
     def _answered(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
-    def _give_back(self, cycle: RequestResponseCycle) -> None:
-        self._connections.held.release(self._held.pop(cycle, 0))
-
-    def _count_head(self, size: int) -> None:
-        self._head_size += size
-        if self._head_size > self._max_head or self._head_lines > self._limits.head_lines:
-            self._stop(self._head_too_large())
-
-    def _head_too_large(self) -> ApiError:
-        limits = self._limits
-        most = f"{limits.head_kib:g} KiB and {limits.head_lines} lines"
-        return ApiError(431, "head_too_large", f"the request line and headers exceed the limit of {most}")
-
     def _expect_head(self) -> None:
-        self._set_deadline(self._limits.head_s, self._too_slow, "the request headers did not arrive in time")
+        self._set_deadline(self._limits.head_s)
 
-    def _set_deadline(self, seconds: float, action: Callable[..., None], *args: str) -> None:
+    def _set_deadline(self, seconds: float) -> None:
         if self._reading is not None:
             self._reading.cancel()
-        self._reading = self.loop.call_later(seconds, action, *args)
+        self._reading = self.loop.call_later(seconds, self._too_slow)
 
-    def _too_slow(self, message: str) -> None:
-        self.refuse(ApiError(408, "too_slow", message))
+    def _too_slow(self) -> None:
+        self._refuse(408, "too_slow", "the request headers did not arrive in time")
 
-    def _stop(self, error: ApiError) -> None:
-        """Refuse from inside the parser: the exception ends it, and uvicorn then calls send_400_response."""
-        self._refusal = error
-        raise httptools.HttpParserError(error.code)
-
-    def refuse(self, error: ApiError) -> None:
+    def _refuse(self, status: int, code: str, message: str, retry_after_s: int | None = None) -> None:
         """End the connection, with an error response if the client can assign it to this request."""
-        if self.dropping or self.transport.is_closing():
+        if self.transport.is_closing():
             return
-        self._connections.note(error.code, self.client_key)
-        running = not self._answered
-        if self.pipeline or running != self._in_body or (running and self.cycle.response_started):
-            self.close_now()  # the client would assign it to another request, or already has a response
+        self._connections.note(code, self.client_key)
+        if self._dropping or self._in_body or not self._answered or self.pipeline:
+            self.close_now()  # the client would assign it to another request, or has a response
             return
-        if running:
-            self.cycle.disconnected = True  # a later response of the application is dropped
-            self.cycle.message_event.set()
-            self._give_back(self.cycle)
-        answer = error_response(error, uuid.uuid4().hex)
-        lines = [STATUS_LINE[error.status], b"connection: close\r\n"]
+        answer = error_response(ApiError(status, code, message, retry_after_s=retry_after_s), uuid.uuid4().hex)
+        lines = [STATUS_LINE[status], b"connection: close\r\n"]
         lines += [name + b": " + value + b"\r\n" for name, value in answer.raw_headers]
         self.transport.write(b"".join([*lines, b"\r\n", bytes(answer.body)]))
         self._drop()
 
     def _drop(self) -> None:
         """End the connection after its last response, without waiting for the rest of its request."""
-        self._connections.arrived(self)
-        self.dropping = True
-        self.waiting_since = self.waiting_since or self.loop.time()
-        self._set_deadline(self._limits.head_s, self.close_now)
         self.transport.write_eof()
         self.flow.resume_reading()  # with unread bytes, closing would reset the connection and lose the response
+        self._dropping, self.idle_since = True, 0.0
+        self._set_deadline(self._limits.head_s)
 
 
 def client_key(address: str) -> str:
@@ -393,7 +370,5 @@ def client_key(address: str) -> str:
     except ValueError:
         return address
     if isinstance(ip, ipaddress.IPv6Address):
-        if ip.ipv4_mapped is not None:
-            return str(ip.ipv4_mapped)
-        return str(ipaddress.ip_network((ip, 64), strict=False))
+        return str(ip.ipv4_mapped or ipaddress.ip_network((ip, 64), strict=False))
     return address

@@ -26,7 +26,7 @@ def return_large_blocks() -> None:
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
-class HeldBytes:
+class InFlightBytes:
     """Counts the bytes of bodies in memory; after many have been released, the allocator returns its remaining blocks,
     such as the small ones in which gRPC receives bodies."""
 

@@ -21,13 +21,21 @@ from serve.intake import PairSource, ParsedRequest, Source
 _SAMPLES = 4
 """Bytes of a pixel, of all bands together, that a GeoTIFF of the most pixels may have; GDAL decodes all bands of a
 block."""
+_FAULTS = {
+    "too many scans": ("too_many_scans", "{detail}, which takes too long; save it as a plain JPEG"),
+    "too much metadata": (
+        "too_much_metadata",
+        "the image has too much metadata (text or a colour profile); save it without",
+    ),
+}
+"""Code of an :class:`ImageError` -> the code and the reason for clients."""
 
 
 class RequestPairReader:
     """Reads the images of jobs within the limits."""
 
     def __init__(self, limits: LimitsConfig):
-        self._limits = limits
+        self._limits, self._max_bytes = limits, int(limits.image_mib * 2**20)
 
     async def read(self, job: ParsedRequest) -> list[EncodedPair | str]:
         """The image files of all pairs, their headers checked; a refused pair is represented by the reason.
@@ -35,14 +43,14 @@ class RequestPairReader:
         Raises:
             ApiError: the only pair of a ``single`` job is refused, or a mask.
         """
-        polygons = job.options.polygons
         ignore, ignore_pixels = await self._parts(job.ignore, "ignore")
         only, only_pixels = await self._parts(job.only, "only")
 
         async def read(pair: PairSource) -> EncodedPair:
-            encoded = await self._pair(pair, polygons)
-            pixels = encoded.pixels + ignore_pixels + only_pixels
-            return replace(encoded, pixels=pixels, ignore=ignore, only=only)
+            sources = [await self._received(pair.before), await self._received(pair.after)]
+            # In a thread: the parsers of headers are loops in Python, and other requests would wait for them.
+            encoded = await asyncio.to_thread(self._encoded, pair, sources, job.options.polygons)
+            return replace(encoded, pixels=encoded.pixels + ignore_pixels + only_pixels, ignore=ignore, only=only)
 
         if job.single:
             return [await read(*job.pairs)]
@@ -53,108 +61,85 @@ class RequestPairReader:
             except ApiError as error:
                 return error.message
 
-        return await asyncio.gather(*(pair_or_reason(pair) for pair in job.pairs))
+        return await asyncio.gather(*map(pair_or_reason, job.pairs))
 
     async def _parts(self, parts: Sequence[Box | Source], field: str) -> tuple[tuple[Box | bytes, ...], int]:
         """Boxes and the files of masks, their headers checked, and the number of the masks' pixels.
 
         Raises:
-            ApiError: 422 there are too many; as :meth:`_encoded`.
+            ApiError: as :meth:`_encoded`.
         """
-        if len(parts) > self._limits.parts:
-            message = f"{field}: {len(parts)} boxes and masks exceed the limit of {self._limits.parts}"
-            raise ApiError(422, "too_many_parts", message, field)
         received: list[Box | bytes] = []
         pixels = 0
         for part in parts:
-            if not isinstance(part, tuple):
-                file = self._file(await self._received(part), field)
-                pixels += await asyncio.to_thread(self._check_header, file, field)
-                received.append(file)
-            else:
+            if isinstance(part, tuple):
                 received.append(part)
+                continue
+            file = self._file(await self._received(part), field)
+            pixels += await asyncio.to_thread(self._check_header, file, field)
+            received.append(file)
         return tuple(received), pixels
-
-    async def _pair(self, pair: PairSource, polygons: PolygonsOption) -> EncodedPair:
-        before, after = await self._received(pair.before), await self._received(pair.after)
-        # In a thread: the parsers of headers are loops in Python, and other requests would wait for them.
-        return await asyncio.to_thread(self._encoded, pair, before, after, polygons)
 
     async def _received(self, source: Source) -> bytes | str:
         """An image file, slightly more than the limit of one that is too large; or its data URL."""
         return source if isinstance(source, str) else await source.read(self._max_bytes + 1)
 
-    def _encoded(
-        self, pair: PairSource, before: bytes | str, after: bytes | str, polygons: PolygonsOption
-    ) -> EncodedPair:
+    def _encoded(self, pair: PairSource, sources: Sequence[bytes | str], polygons: PolygonsOption) -> EncodedPair:
         """The files of a pair, their headers checked.
 
         Raises:
-            ApiError: 400 no data URL; not a supported image; too small; 413 too large; as :meth:`_placed`.
+            ApiError: 400 not a data URL; not a supported image; too small; not a GeoTIFF, and it must be one; 413 too
+                large; 422 this server lacks rasterio.
         """
-        files = [self._file(data, field) for data, field in zip((before, after), pair.fields, strict=True)]
-        first, second = files
-        pixels = 0 if polygons == "never" else self._placed(first, second, pair.fields, polygons == "always")
-        placed = pixels > 0
-        if not placed:
-            pixels = sum(map(self._check_header, files, pair.fields))
-        return EncodedPair(first, second, pair.dialogue, placed, pixels)
+        before, after = files = [self._file(*each) for each in zip(sources, pair.fields, strict=True)]
+        pixels = 0 if polygons == "never" else self._check_geotiffs(files, pair.fields, polygons == "always")
+        is_georeferenced = pixels > 0
+        pixels = pixels or sum(map(self._check_header, files, pair.fields))
+        return EncodedPair(before, after, pair.dialogue, is_georeferenced, pixels)
 
     def _file(self, received: bytes | str, field: str) -> bytes:
-        data = self._decoded(received, field) if isinstance(received, str) else received
-        if len(data) > self._max_bytes:
+        """The bytes of a file, or of a data URL."""
+        if isinstance(received, str):
+            head, comma, encoded = received.partition(",")
+            if not comma or not head.startswith("data:image/") or not head.endswith(";base64"):
+                message = f"{field}: an image is a data URL of the form data:image/...;base64,..."
+                raise ApiError(400, "invalid_data_url", message, field)
+            if len(encoded) * 3 // 4 > self._max_bytes + 3:
+                raise self._too_large(field)
+            try:
+                received = base64.b64decode(encoded, validate=True)
+            except ValueError:  # binascii.Error, or letters that are not ASCII
+                raise ApiError(400, "invalid_base64", f"{field}: the data URL is not base64", field) from None
+        if len(received) > self._max_bytes:
             raise self._too_large(field)
-        return data
+        return received
 
-    def _placed(self, before: bytes, after: bytes, fields: tuple[str, str], required: bool) -> int:
-        """The pixels of two GeoTIFFs, their headers checked; 0 if one of the files is none.
-
-        Raises:
-            ApiError: 400 one of them is none, and this is ``required``; too small; 413 too large; 422 this server
-                lacks rasterio.
-        """
-        files = list(zip((before, after), fields, strict=True))
-        headers = [(geo_header(data), field) for data, field in files]
-        for (header, field), (data, _) in zip(headers, files, strict=True):
-            if header is None:
-                if not required:
-                    return 0
-                self._check_header(data, field)
-                message = (
-                    f"{field}: no GeoTIFF with a georeference, so that there is no place for polygons; write it into "
-                    "the file (rio edit-info), or leave polygons=always out"
-                )
-                raise ApiError(400, "no_georeference", message, field)
-        if find_spec("rasterio") is None:
-            field = fields[0]
+    def _check_geotiffs(self, files: Sequence[bytes], fields: tuple[str, str], required: bool) -> int:
+        """The pixels of two GeoTIFFs within the limits; 0 if one of the files is none, and this is not ``required``."""
+        headers = [geo_header(data) for data in files]
+        if None in headers:
+            if not required:
+                return 0
+            data, field = files[headers.index(None)], fields[headers.index(None)]
+            self._check_header(data, field)
             message = (
-                f"{field}: a GeoTIFF, for which this server lacks rasterio: pip install 'idc[geo]' there, or send "
+                f"{field}: not a GeoTIFF with a georeference, so that polygons have no position; write it into "
+                "the file (rio edit-info), or leave polygons=always out"
+            )
+            raise ApiError(400, "no_georeference", message, field)
+        if find_spec("rasterio") is None:
+            message = (
+                f"{fields[0]}: a GeoTIFF, for which this server lacks rasterio: pip install 'idc[geo]' there, or send "
                 "polygons=never for a caption alone"
             )
-            raise ApiError(422, "extra_missing", message, field)
+            raise ApiError(422, "extra_missing", message, fields[0])
         pixels = 0
-        for header, field in headers:
+        for header, field in zip(headers, fields, strict=True):
             assert header is not None
             pixels += self._check_size(header.width, header.height, field)
             if header.height * header.width * header.bands * header.bits > 8 * _SAMPLES * self._limits.image_pixels:
                 raise self._too_many_pixels(field, f"{header.bands} bands of {header.bits} bits")
         return pixels
-
-    @property
-    def _max_bytes(self) -> int:
-        return int(self._limits.image_mib * 2**20)
-
-    def _decoded(self, url: str, field: str) -> bytes:
-        head, comma, encoded = url.partition(",")
-        if not comma or not head.startswith("data:image/") or not head.endswith(";base64"):
-            message = f"{field}: an image is a data URL of the form data:image/...;base64,..."
-            raise ApiError(400, "invalid_data_url", message, field)
-        if len(encoded) * 3 // 4 > self._max_bytes + 3:
-            raise self._too_large(field)
-        try:
-            return base64.b64decode(encoded, validate=True)
-        except ValueError:  # binascii.Error, or letters that are not ASCII
-            raise ApiError(400, "invalid_base64", f"{field}: the data URL is not base64", field) from None
 
     def _check_header(self, data: bytes, field: str) -> int:
         """The number of pixels of a readable image within the limits."""
@@ -162,20 +147,15 @@ class RequestPairReader:
             raise ApiError(400, "empty_image", f"{field}: the image is empty", field)
         try:
             with open_image(data) as image:
-                width, height = image.size
+                size = image.size
         except ImageError as error:
             if error.code == "too many pixels":
                 raise self._too_many_pixels(field, "an implausible number of pixels") from None
-            if error.code == "too many scans":
-                message = f"{field}: {error.detail}, which takes too long; save it as a plain JPEG"
-                raise ApiError(400, "too_many_scans", message, field) from None
-            if error.code == "too much metadata":
-                message = f"{field}: the image has too much metadata (text or a colour profile); save it without"
-                raise ApiError(400, "too_much_metadata", message, field) from None
             name = refused_format(data)
             why = f"{name} is not read; convert it to JPEG" if name else f"supported formats are {FORMAT_NAMES}"
-            raise ApiError(400, "not_an_image", f"{field}: not a readable image; {why}", field) from None
-        return self._check_size(width, height, field)
+            code, reason = _FAULTS.get(error.code, ("not_an_image", f"not a readable image; {why}"))
+            raise ApiError(400, code, f"{field}: {reason.format(detail=error.detail)}", field) from None
+        return self._check_size(*size, field)
 
     def _check_size(self, width: int, height: int, field: str) -> int:
         limits = self._limits

@@ -7,17 +7,24 @@ from typing import Annotated, Any
 from fastapi import UploadFile
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from idc.captioning.contract import ClaimKind, Verdict
+from idc.captioning.contract import Claim, Region, Verdict
 from idc.captioning.counted import parts_of
 from serve.backend import ObjectsOption, Options, PolygonsOption
+
+MAX_BEAMS = 8
+"""Most captions of a pair, and widest search."""
+MAX_PARTS = 64
+"""Most boxes and masks of ``ignore``, and of ``only``."""
 
 
 def _parts(values: Any) -> tuple[Any, ...]:
     """Boxes, and masks as files or data URLs, of the values of a field."""
-    if not isinstance(values, list | tuple):
-        return tuple(parts_of(values))
+    values = values if isinstance(values, list | tuple) else [values]
     masks = [value for value in values if hasattr(value, "read")]
-    return (*parts_of([value for value in values if not hasattr(value, "read")]), *masks)
+    parts = (*parts_of([value for value in values if not hasattr(value, "read")]), *masks)
+    if len(parts) > MAX_PARTS:
+        raise ValueError(f"{len(parts)} boxes and masks exceed the limit of {MAX_PARTS}")
+    return parts
 
 
 _Box = Annotated[list[float], Field(min_length=4, max_length=4)]
@@ -42,9 +49,9 @@ class CaptionForm(ClosedModel):
     """The image file after, likewise."""
     model: str | None = Field(None, max_length=200)
     """A model name from ``GET /v1/models``; by default the first."""
-    beams: int | None = Field(None, ge=1)
+    beams: int | None = Field(None, ge=1, le=MAX_BEAMS)
     """Beam width of the search, 1 for greedy; by default the width that the model was validated with."""
-    candidates: int = Field(1, ge=1)
+    candidates: int = Field(1, ge=1, le=MAX_BEAMS)
     """Captions per pair; ``beams`` must be at least as large (and is raised to it if omitted)."""
     change_map: bool = False
     """Also return a map of where the pair changed."""
@@ -74,38 +81,13 @@ class CandidateAnswer(ClosedModel):
     """Natural logarithm, mean over the tokens."""
 
 
-class SeenAnswer(ClosedModel):
+class InputSize(ClosedModel):
     """Height and width in pixels at which the model saw the images; larger ones were resized to it."""
 
     before: list[int] = Field(min_length=2, max_length=2)
     """Of the image before."""
     after: list[int] = Field(min_length=2, max_length=2)
     """Of the image after."""
-
-
-class ClaimAnswer(ClosedModel):
-    """One thing that changed."""
-
-    kind: ClaimKind
-    """``replaced``: by another thing; ``changed``: the same thing looks different."""
-    object: str
-    """Its name in the singular; ``object`` where the name is not sure, ``words`` for text, ``region`` for a part that
-    could not be named."""
-    count: int
-    """Number of such things."""
-    where: str
-    """Its place in words; of a moved thing the new one."""
-    box_before: list[int] | None
-    """Left, top, right and bottom in pixels of the image before, right and bottom the first ones outside; null where
-    it was not there. Around all of them where ``count`` is more than 1."""
-    box_after: list[int] | None
-    """Likewise of the image after."""
-    confidence: float
-    """0 to 1."""
-    before: str | None
-    """What it was, where that says more: the words that were read, the replaced thing, the colour of a region."""
-    after: str | None
-    """What it became."""
 
 
 class AssessedAnswer(ClosedModel):
@@ -132,9 +114,9 @@ class AssessedAnswer(ClosedModel):
     objects_text: str | None = None
     """What changed as ``objects`` says it, which nothing was trained for; to be read before the caption of a pair that
     the model is not familiar with. Null if it was not asked."""
-    claims: list[ClaimAnswer] | None = None
+    claims: list[Claim] | None = None
     """The same as data; null if it was not asked."""
-    seen: SeenAnswer | None = None
+    seen: InputSize | None = None
     """At what size the model saw the images; null if it does not report it."""
 
 
@@ -175,21 +157,6 @@ class SceneAnswer(ClosedModel):
     """Likewise the image after."""
 
 
-class RegionAnswer(ClosedModel):
-    """A part of the image after that differs from the image before."""
-
-    box: list[int] = Field(min_length=4, max_length=4)
-    """Left, top, right and bottom in pixels of the image after; right and bottom are the first ones outside."""
-    share: float
-    """Share of the image's area that the region covers (not the box), 0 to 1."""
-    position: str
-    """Where it is, in words."""
-    before: str
-    """The name of its colour in the image before."""
-    after: str
-    """The name of its colour in the image after."""
-
-
 class PairAnswer(AssessedAnswer):
     """The result of a pair."""
 
@@ -213,7 +180,7 @@ class PairAnswer(AssessedAnswer):
     """What kinds of thing changed, next to a change map; null for models without classes."""
     scene: SceneAnswer | None = None
     """The changes on the ground, of two GeoTIFFs; null unless polygons are requested."""
-    regions: list[RegionAnswer] | None = None
+    regions: list[Region] | None = None
     """The regions in which the images differ, the largest first; null if they were not looked for."""
     error: str | None = None
     """Why the pair has no caption, in a request for several pairs; a request for one pair fails with status 400."""

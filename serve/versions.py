@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,18 +30,9 @@ if TYPE_CHECKING:
 SCHEME = "models:/"
 NO_REGISTRY = "models:/ sources need registry.tracking_uri (or MLFLOW_TRACKING_URI)"
 """Fault of a source without a registry."""
-_SOURCE = re.compile(r"models:/(?P<name>[^/@:]+)(?:@(?P<alias>[^/@:]+)|/(?P<version>[0-9]+))")
+_SOURCE = re.compile(r"models:/([^/@:]+)(?:@([^/@:]+)|/([0-9]+))")
 _ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 """MLflow's error codes for a missing model or version, and for a missing alias."""
-
-
-@dataclass(frozen=True)
-class _Reference:
-    """The parts of a ``models:/`` source; it has either an alias or a version."""
-
-    name: str
-    alias: str | None
-    version: str | None
 
 
 class Resolver:
@@ -74,8 +64,8 @@ class Resolver:
         """
         if not source.startswith(SCHEME):
             return f"{source}@{self._contents(source)}"
-        wanted = _parse(source)
-        return f"{SCHEME}{wanted.name}/{self._version(wanted).version}"
+        registered = self._version(source)
+        return f"{SCHEME}{registered.name}/{registered.version}"
 
     def fetch(self, version: str, cache: str | Path | None = None) -> Path:
         """A local folder with the artifact of a version from :meth:`resolve`; ``auto`` itself.
@@ -94,17 +84,14 @@ class Resolver:
             if self._contents(folder) != digest:
                 raise ValueError(f"{source} has changed since it was looked up; the next look-up uses the new contents")
             return Path(AUTO) if source == AUTO else _checked(self._folder(folder)).path
-        wanted = _parse(version)
-        if wanted.version is None:
-            raise ValueError(f"{version} is an alias, which may change: resolve it to a version first")
         root = Path(cache) if cache is not None else Path(tempfile.gettempdir()) / f"idc-artifacts-{os.getuid()}"
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         if cache is None and root.stat().st_uid != os.getuid():
             raise ValueError(f"{root} belongs to another user; set registry.cache to a folder of your own")
-        registered = self._version(wanted)
+        registered = self._version(version)
         # Two registries may both have a captioner/1, and so may one that was deleted and created again.
         origin = _short(f"{self._uri} {registered.source}")
-        target = root / f"{re.sub(r'[^A-Za-z0-9._-]', '_', wanted.name)}-{wanted.version}-{origin}"
+        target = root / f"{re.sub(r'[^A-Za-z0-9._-]', '_', registered.name)}-{registered.version}-{origin}"
         if not target.exists():
             with (root / f".{target.name}.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -134,17 +121,21 @@ class Resolver:
             self._hashes[artifact.path] = (state, artifact_identity(artifact.path)[:12])
         return self._hashes[artifact.path][1]
 
-    def _version(self, wanted: _Reference) -> Any:
-        """MLflow's entity of the version."""
+    def _version(self, source: str) -> Any:
+        """MLflow's entity of the version of a ``models:/`` source."""
         from mlflow.exceptions import MlflowException
 
-        what = f"alias {wanted.alias!r}" if wanted.alias is not None else f"version {wanted.version}"
-        of = f"of the model {wanted.name!r} in the MLflow registry {self._shown}"
+        match = _SOURCE.fullmatch(source)
+        if match is None:
+            raise ValueError(f"{source!r} does not have the form models:/NAME@ALIAS or models:/NAME/VERSION")
+        name, alias, version = match.groups()
+        what = f"alias {alias!r}" if alias is not None else f"version {version}"
+        of = f"of the model {name!r} in the MLflow registry {self._shown}"
         try:
             client = self._client()
-            if wanted.alias is not None:
-                return client.get_model_version_by_alias(wanted.name, wanted.alias)
-            return client.get_model_version(wanted.name, str(wanted.version))
+            if alias is not None:
+                return client.get_model_version_by_alias(name, alias)
+            return client.get_model_version(name, version)
         except MlflowException as error:
             if error.error_code in _ABSENT:
                 raise ValueError(
@@ -210,13 +201,6 @@ def _checked(folder: str | Path) -> Artifact:
     artifact = read_artifact(artifact_folder(str(folder)))
     check_weights(artifact)
     return artifact
-
-
-def _parse(source: str) -> _Reference:
-    match = _SOURCE.fullmatch(source)
-    if match is None:
-        raise ValueError(f"{source!r} does not have the form models:/NAME@ALIAS or models:/NAME/VERSION")
-    return _Reference(**match.groupdict())
 
 
 def _short(text: str) -> str:

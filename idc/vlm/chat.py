@@ -38,7 +38,7 @@ def change_question(prompt: PromptConfig) -> tuple[Turn, ...]:
 
 
 def with_default_turns(turns: Sequence[Turn], prompt: PromptConfig) -> tuple[Turn, ...]:
-    """A dialogue (:meth:`idc.captioning.contract.AnsweringCaptioner.answer`) ready for the chat template: a dialogue
+    """A dialogue (:meth:`idc.captioning.contract.Captioner.answer`) ready for the chat template: a dialogue
     without images gets both before the first user turn, a user turn that is two images alone the prompt's question, and
     a dialogue without a system turn the prompt's, if it has one."""
     dialogue = list(turns)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from serve.config import ServeConfig
 from serve.deployment.front import Front
-from serve.deployment.listening_front import ListeningFront
 from serve.deployment.model import Model
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def application(config: ServeConfig, port: str | None = None) -> Application:
     """The Serve application of a config.
 
     Args:
-        port: path of the :class:`serve.port.SharedPort` at which the fronts listen themselves; by default Serve's
+        port: path of the :class:`serve.listener.SharedPort` at which the fronts listen themselves; by default Serve's
             proxies listen.
     """
     from ray import serve
@@ -55,7 +54,7 @@ def application(config: ServeConfig, port: str | None = None) -> Application:
             # At least one at the start: an artifact that cannot be loaded must fail the deployment, not a request.
             "initial_replicas": max(1, scaling.min_replicas),
             "max_replicas": scaling.max_replicas,
-            "target_ongoing_requests": scaling.target_pairs,
+            "target_ongoing_requests": float(config.batching.max_pairs),
             "policy": {"policy_function": "serve.deployment.scaling:by_pairs"},
             "upscale_delay_s": _UPSCALE_S,
             "downscale_delay_s": scaling.downscale_delay_s,
@@ -66,7 +65,7 @@ def application(config: ServeConfig, port: str | None = None) -> Application:
     )
     most = 2 * limits.waiting_pairs + 64  # high enough that the front itself refuses excess requests, with a reason
     front = serve.deployment(
-        serve.ingress()(Front) if port is None else ListeningFront,
+        serve.ingress()(Front) if port is None else Front,
         name="Front",
         num_replicas=scaling.front_replicas,
         ray_actor_options={"num_cpus": 1 if port is None else 0, **environment},
@@ -77,5 +76,4 @@ def application(config: ServeConfig, port: str | None = None) -> Application:
         health_check_period_s=10.0 if port is None else 1.0,
         **common,
     )
-    listening = () if port is None else (port,)
-    return front.bind(config, model.bind(config), *listening)  # type: ignore[attr-defined]  # Ray's decorators
+    return front.bind(config, model.bind(config), port)  # type: ignore[attr-defined]  # Ray's decorators

@@ -8,17 +8,14 @@ import os
 import re
 import secrets
 import signal
-import socket
 import threading
 import traceback
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from idc.captioning.loading import AUTO, SHIPPED_FOLDERS, newest_or_shipped
 from idc.config import refuse
-from idc.data.remote_copies import is_uri
-from idc.systems import HUB, OBJECTS, REGIONS
+from idc.systems import OBJECTS, REGIONS
 from idc.util import logs
 from idc.util.cores import usable_cores
 from idc.util.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_paths_short
@@ -26,21 +23,18 @@ from idc.util.redaction import secret_fault
 from serve.config import CommandConfig, ServeConfig
 from serve.deployment.application import APPLICATION, UNBOUNDED_CALLS, application
 from serve.deployment.ray_internals import forward_output
+from serve.listener import SharedPort
 from serve.log import forward, log
-from serve.port import SharedPort
-from serve.versions import SCHEME, absolute_uri
-
-if TYPE_CHECKING:
-    from ray.serve.handle import DeploymentHandle
+from serve.versions import absolute_uri
 
 _CLOSE_S = 5.0
 """How long the listener may take to send the rest of the responses to slow clients, after all requests are answered."""
-_WITHOUT_PROXY = {
+_LOCAL = UNBOUNDED_CALLS | {
     "RAY_SERVE_ENABLE_HA_PROXY": "0",
     "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",  # else one thread per replica has a second listener, for all addresses
 }
 """Variables of Serve on a local Ray, where the fronts listen themselves."""
-_DEFAULTS = {
+_LOCAL_DEFAULTS = {
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",  # one thread and event loop per replica; our code does not block it
     "RAY_SERVE_LOG_TO_STDERR": "1",  # its warnings are part of our log, as soon as they are written
     "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1",
@@ -54,22 +48,21 @@ def run_server(config: CommandConfig) -> None:
 
     Accepted requests are answered before the end; a second SIGINT does not wait for them.
     """
-    claim = claim_port(config.host, config.port)
     verbose = config.verbose or logs.as_json()
     address = os.environ.get("RAY_ADDRESS")
-    port = SharedPort(config.host, config.port) if address is None else None
+    port = None if address is not None else _shared_port(config)
     _set_environment(local=address is None)
     import ray
     from ray import serve
 
     _forward_logs(verbose)
     _report("starting Ray", verbose)
-    quiet: dict[str, Any] = {"logging_level": logging.WARNING}
     if address is None:
         # At least 4 CPUs in its accounting, because Ray's helper actors count too.
-        ray.init("local", num_cpus=max(4, usable_cores()), include_dashboard=False, **quiet)
+        cpus = max(4, usable_cores())
+        ray.init("local", num_cpus=cpus, include_dashboard=False, logging_level=logging.WARNING)
     else:
-        ray.init(address, **quiet)
+        ray.init(address, logging_level=logging.WARNING)
     ended = threading.Event()
     deployed = False
 
@@ -86,25 +79,19 @@ def run_server(config: CommandConfig) -> None:
             http_options={"host": config.host, "port": config.port},
             logging_config={"log_level": "WARNING"},
         )
-        # Unset ones stay unset: a detector that nobody named may be missing.
-        settings = config.model_dump(include=set(ServeConfig.model_fields), exclude_unset=True)
-        settings["models"] = {name: _absolute(source) for name, source in config.models.items()}
-        uri = absolute_uri(config.registry.tracking_uri)
-        if uri is not None and secret_fault(uri) is None:  # else replicas read it from their own environment
-            settings.setdefault("registry", {})["tracking_uri"] = uri
-        _report(
-            f"loading the model{'s' * (len(config.models) > 1)}: {', '.join(map(_named, config.models.items()))}",
-            verbose,
-        )
+        models = ", ".join(map(_named, config.models.items()))
+        _report(f"loading the model{'s' * (len(config.models) > 1)}: {models}", verbose)
         try:
             deployed = True
-            serve.run(application(ServeConfig(**settings), None if port is None else port.path), name=APPLICATION)
+            serve.run(application(_of_replicas(config), None if port is None else port.path), name=APPLICATION)
         except RuntimeError as error:
             log(event="deploy_failed", failure=str(error))
-            raise SystemExit(f"serve: the application cannot start: {_reason(str(error))}") from None
+            ours = re.search(r"ValueError: (models\..*)", str(error))  # in the midst of Serve's message
+            raise SystemExit(f"serve: the application cannot start: {ours[1] if ours else error}") from None
         where = "localhost" if config.host in ("0.0.0.0", "::") else config.host
+        where = f"[{where}]" if ":" in where else where
         _report(f"the page: http://{where}:{config.port}/  (API: /docs; stop with Ctrl-C)", verbose)
-        asyncio.run(_until_ended(ended, config.limits.timeout_s, port, verbose))
+        asyncio.run(_until_drained(ended, config.limits.timeout_s, port, verbose))
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     finally:
@@ -115,7 +102,14 @@ def run_server(config: CommandConfig) -> None:
         ray.shutdown()
         if port is not None:
             port.close()
-        claim.close()
+
+
+def _shared_port(config: CommandConfig) -> SharedPort:
+    try:
+        return SharedPort(config.host, config.port)
+    except OSError as error:
+        where = f"{config.host}:{config.port}"
+        refuse([f"port: cannot listen on {where} ({error.strerror}); try port={config.port + 1}"])
 
 
 def _set_environment(local: bool) -> None:
@@ -125,8 +119,8 @@ def _set_environment(local: bool) -> None:
     # Serve's threads call Ray after its end, which would start it again, with a dashboard, and keep the process alive.
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     if local:
-        os.environ.update(_WITHOUT_PROXY | UNBOUNDED_CALLS)
-        for name, value in _DEFAULTS.items():
+        os.environ.update(_LOCAL)
+        for name, value in _LOCAL_DEFAULTS.items():
             os.environ.setdefault(name, value)
         collect_no_metrics()  # the application's own, at /metrics, are not Ray's
         keep_ray_on_loopback()
@@ -136,24 +130,27 @@ def _set_environment(local: bool) -> None:
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 
-def _reason(failure: str) -> str:
-    """The line of Serve's message that names a fault of ours; the whole message if there is none."""
-    ours = re.search(r"ValueError: (models\..*)", failure)
-    return ours[1] if ours else failure
+def _of_replicas(config: CommandConfig) -> ServeConfig:
+    """The config of the replicas, which run in other folders."""
+    # Unset ones stay unset: a detector that nobody named may be missing.
+    settings = config.model_dump(include=set(ServeConfig.model_fields), exclude_unset=True)
+    settings["models"] = {name: absolute_folder(source) for name, source in config.models.items()}
+    uri = absolute_uri(config.registry.tracking_uri)
+    if uri is not None and secret_fault(uri) is None:  # else replicas read it from their own environment
+        settings.setdefault("registry", {})["tracking_uri"] = uri
+    return ServeConfig(**settings)
 
 
-def claim_port(host: str, port: int) -> socket.socket:
-    """Keep other servers from starting on the same address until the result is closed or the process ends.
+def absolute_folder(source: str) -> str:
+    """A source of a model, by its absolute path if it is a folder."""
+    named = source in (*SHIPPED_FOLDERS, AUTO, OBJECTS, REGIONS)
+    return source if named or not Path(source).is_dir() else str(Path(source).resolve())
 
-    The claim is taken before Ray starts: seconds pass until something listens, and until then another process may bind
-    the same address.
-    """
-    claim = socket.socket(socket.AF_UNIX)
-    try:
-        claim.bind(f"\0idc-serve:{host}:{port}")  # an abstract name: it leaves no file
-    except OSError:
-        refuse([f"port: another server starts or runs on {host}:{port}; stop it, or try port={port + 1}"])
-    return claim
+
+def _named(model: tuple[str, str]) -> str:
+    """The name of a model; of ``auto`` also whom it chooses from."""
+    name, source = model
+    return f"{name} (objects; for images like its training's {newest_or_shipped()})" if source == AUTO else name
 
 
 def _report(text: str, verbose: bool) -> None:
@@ -176,9 +173,16 @@ def _forward_logs(verbose: bool) -> None:
     logging.getLogger("ray.serve").addFilter(keeps)  # Serve reports each step of a deployment there
 
 
-async def _until_ended(ended: threading.Event, drain_s: float, port: SharedPort | None, verbose: bool) -> None:
-    """Wait for the end of the command, then :func:`_drain`."""
+async def _until_drained(ended: threading.Event, timeout_s: float, port: SharedPort | None, verbose: bool) -> None:
+    """Wait for the end of the command. Then make every front answer its accepted requests and refuse new ones, while
+    the ``Model`` replicas still run, and close the port, if the fronts listen at it themselves.
+
+    Args:
+        timeout_s: requests that take longer are lost; their number is logged.
+    """
     from ray import serve
+    from ray.exceptions import RayError
+    from ray.serve.exceptions import RayServeException
 
     fronts = serve.get_app_handle(APPLICATION)
     if port is not None:
@@ -186,20 +190,6 @@ async def _until_ended(ended: threading.Event, drain_s: float, port: SharedPort 
         await fronts.broadcast("check_health").results_async()
     await asyncio.to_thread(ended.wait)
     _report("stopping; accepted requests are answered first", verbose)
-    await _drain(fronts, drain_s, port)
-
-
-async def _drain(fronts: DeploymentHandle, timeout_s: float, port: SharedPort | None) -> None:
-    """Make every front answer its accepted requests and refuse new ones, while the ``Model`` replicas still run.
-
-    Then close the port, if the fronts listen at it themselves.
-
-    Args:
-        timeout_s: requests that take longer are lost; their number is logged.
-    """
-    from ray.exceptions import RayError
-    from ray.serve.exceptions import RayServeException
-
     try:
         # Serve's own shutdown stops all deployments at once: requests in the front would then find no model.
         left = sum(await fronts.broadcast("drain").results_async(timeout_s=timeout_s + 1))
@@ -210,17 +200,3 @@ async def _drain(fronts: DeploymentHandle, timeout_s: float, port: SharedPort | 
             await fronts.broadcast("close", _CLOSE_S).results_async(timeout_s=_CLOSE_S + 1)
     except (RayError, RayServeException, TimeoutError, ValueError):
         log(event="drain_failed", failure=traceback.format_exc())
-
-
-def _named(model: tuple[str, str]) -> str:
-    """The name of a model; of ``auto`` also whom it chooses from."""
-    name, source = model
-    return f"{name} (objects; for images like its training's {newest_or_shipped()})" if source == AUTO else name
-
-
-def _absolute(source: str) -> str:
-    """An absolute folder, because the replicas run in another one; a ``models:/`` source, a model of the hub, a URI and
-    the names of captioners unchanged."""
-    if source in (*SHIPPED_FOLDERS, AUTO, OBJECTS, REGIONS) or source.startswith((SCHEME, HUB)) or is_uri(source):
-        return source
-    return str(Path(source).resolve())

@@ -176,4 +176,4 @@ class Model:
 
 def _run(key: tuple[ServedCaptioner, Options], pairs: list[DecodedPair]) -> list[PairResult]:
     captioner, options = key
-    return captioner.caption(pairs, [options] * len(pairs))
+    return captioner.caption(pairs, options)

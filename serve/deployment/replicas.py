@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from serve.backend import Busy, EncodedPair, ModelStatus, Options, PairResult
+from serve.batching import Joiner
 from serve.config import ServeConfig
-from serve.joining import Joiner
 from serve.pieces import Hear
 
 if TYPE_CHECKING:
@@ -49,33 +49,14 @@ class Replicas:
         from ray.exceptions import RayActorError, RayTaskError
         from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
-        model, options = key
-        again = True
-        heard = False
-        while True:
-            results: list[PairResult] | str = []
-            response: Any
-            if hear is None:
-                response = self._handle.caption.remote(model, pairs, options)
-            else:
-                response = self._handle.options(stream=True).speak.remote(model, pairs[0], options)
+        heard: list[str] = []
+        for may_repeat in (True, False):
             try:
-                if hear is None:
-                    results = await response
-                else:
-                    async for item in response:
-                        if isinstance(item, str):
-                            heard = True
-                            hear(item)
-                        else:
-                            results = item.value
+                results = await self._once(*key, pairs, hear, heard)
+                break
             except RayActorError as error:  # it died or cannot be reached: try another one, once
-                if heard:
-                    raise Busy("the replica died during its answer; try again") from error
-                if not again:
-                    raise Busy("two replicas died during this request; try again") from error
-                again = False
-                continue
+                if heard or not may_repeat:
+                    raise Busy("the replica died during this request; try again") from error
             except BackPressureError as error:
                 raise Busy from error
             except DeploymentUnavailableError as error:
@@ -84,12 +65,32 @@ class Replicas:
                 if isinstance(error.cause, Busy):
                     raise error.cause from None
                 raise
-            except asyncio.CancelledError:
-                response.cancel()
-                raise
-            if isinstance(results, str):
-                raise ValueError(results)
+        if isinstance(results, str):
+            raise ValueError(results)
+        return results
+
+    async def _once(
+        self, model: str, options: Options, pairs: list[EncodedPair], hear: Hear | None, heard: list[str]
+    ) -> list[PairResult] | str:
+        response: Any
+        if hear is None:
+            response = self._handle.caption.remote(model, pairs, options)
+        else:
+            response = self._handle.options(stream=True).speak.remote(model, pairs[0], options)
+        try:
+            if hear is None:
+                return cast("list[PairResult] | str", await response)
+            results: list[PairResult] | str = []
+            async for item in response:
+                if isinstance(item, str):
+                    heard.append(item)
+                    hear(item)
+                else:
+                    results = item.value
             return results
+        except asyncio.CancelledError:
+            response.cancel()
+            raise
 
     async def models(self) -> list[ModelStatus]:
         from ray.exceptions import RayError

@@ -10,9 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-import uvicorn
 from starlette.types import ASGIApp
 
 from idc.captioning.loading import DEFAULTS, LoadConfig
@@ -20,7 +18,7 @@ from serve.backend import EncodedPair, ModelStatus, Options, PairResult
 from serve.captioner import ServedCaptioner
 from serve.config import LimitsConfig, ServeConfig
 from serve.decoding import DecodedPair, Decoders
-from serve.listener import Connections, LimitedProtocol
+from serve.listener import Connections, limited_server
 from serve.pieces import Hear
 from serve.versions import Resolver, public_name
 
@@ -59,8 +57,7 @@ class LocalBackend:
         loop = asyncio.get_running_loop()
         heard = None if hear is None else partial(loop.call_soon_threadsafe, hear)
         decoded = [(await self._decoders.pair(pair))._replace(hear=heard) for pair in pairs]
-        caption = self._captioner.caption
-        results = await loop.run_in_executor(self._thread, caption, decoded, [options] * len(pairs))
+        results = await loop.run_in_executor(self._thread, self._captioner.caption, decoded, options)
         return [replace(result, version=self._version) for result in results]
 
     async def ready(self) -> str | None:
@@ -71,21 +68,24 @@ class LocalBackend:
 
 
 def caption(captioner: ServedCaptioner, pairs: Sequence[EncodedPair], options: Sequence[Options]) -> list[PairResult]:
-    """What a served captioner says of image files."""
+    """What a served captioner says of image files; those with equal options are one batch."""
 
     async def decoded() -> list[DecodedPair]:
         decoders = Decoders(2, 60)
         return [await decoders.pair(pair) for pair in pairs]
 
-    return captioner.caption(asyncio.run(decoded()), options)
+    images = asyncio.run(decoded())
+    results: dict[int, PairResult] = {}
+    for option in set(options):
+        same = [index for index, other in enumerate(options) if other == option]
+        results |= zip(same, captioner.caption([images[index] for index in same], option), strict=True)
+    return [results[index] for index in range(len(pairs))]
 
 
 @contextmanager
 def serving(api: ASGIApp, connections: Connections | None = None) -> Iterator[str]:
     """The application behind :mod:`serve.listener` on a free port; yields its address, ``http://127.0.0.1:PORT``."""
-    protocol: Any = partial(LimitedProtocol, connections or Connections(LimitsConfig()))
-    config = uvicorn.Config(api, host="127.0.0.1", port=0, log_level="warning", access_log=False, http=protocol)
-    server = uvicorn.Server(config)
+    server = limited_server(api, connections or Connections(LimitsConfig()), host="127.0.0.1", port=0)
     started = threading.Event()
     startup = server.startup
 

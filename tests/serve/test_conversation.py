@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from idc.data.schema import IMAGE, Turn
 from serve.chat_schema import ChatRequest
-from serve.conversation import fault_of, turns_of
-from serve.intake import last_pair
+from serve.config import LimitsConfig
+from serve.conversation import fault_of, of_chat
 
 PICTURE = {"type": "image_url", "image_url": {"url": "data:,"}}
 
@@ -18,7 +20,8 @@ def said(text: str) -> dict[str, Any]:
 
 def turns(*messages: tuple[str, Any]) -> tuple[Turn, ...]:
     body = ChatRequest.model_validate({"messages": [{"role": role, "content": text} for role, text in messages]})
-    return turns_of(body, last_pair(body).fields)
+    dialogue = of_chat(body, LimitsConfig()).pairs[0].dialogue
+    return () if dialogue is None else dialogue.turns
 
 
 def test_the_images_stay_where_they_were_sent() -> None:
@@ -42,12 +45,17 @@ def test_images_alone_are_no_dialogue() -> None:
     assert turns(("user", [PICTURE, said(" ")]), ("assistant", None), ("user", [PICTURE, said("")])) == ()
 
 
-def test_what_a_model_cannot_read_is_named() -> None:
-    fault = fault_of(turns(("user", [PICTURE, PICTURE, said(f"what is {IMAGE}?")])))
-    assert fault is not None
-    assert fault.startswith(f"the text has {IMAGE} in it")
-    assert "end with the user's" in (fault_of(turns(("user", [PICTURE, PICTURE]), ("assistant", "a cube"))) or "")
-    begun = turns(("assistant", "Hello"), ("user", [PICTURE, PICTURE, said("hi")]))
-    assert "begin with the user's" in (fault_of(begun) or "")
-    # An assistant's text cannot stand for an image either.
+@pytest.mark.parametrize(
+    ("messages", "fault"),
+    [
+        ([("user", [PICTURE, PICTURE, said(f"what is {IMAGE}?")])], f"the text has {IMAGE} in it"),
+        ([("user", [PICTURE, PICTURE]), ("assistant", "a cube")], "end with the user's"),
+        ([("assistant", "Hello"), ("user", [PICTURE, PICTURE, said("hi")])], "begin with the user's"),
+    ],
+)
+def test_what_a_model_cannot_read_is_named(messages: list[Any], fault: str) -> None:
+    assert fault in (fault_of(turns(*messages)) or "")
+
+
+def test_a_text_of_the_assistant_cannot_stand_for_an_image() -> None:
     assert turns(("user", [PICTURE, PICTURE, said("a")]), ("assistant", f"b{IMAGE}"), ("user", "c"))[1].text == "b"

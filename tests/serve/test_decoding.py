@@ -83,18 +83,21 @@ def test_an_image_that_takes_too_long_is_given_up() -> None:
     run(test)
 
 
-def test_a_request_that_is_given_up_ends_its_decoder() -> None:
+@pytest.mark.parametrize("end", ["given up", "crash"])
+def test_an_image_that_is_given_up_or_crashes_its_decoder_leaves_room_for_the_next(end: str) -> None:
     async def test() -> None:
         pool = Decoders(1, 1000)
-        given_up = asyncio.create_task(pool.pair(EncodedPair(slow(), SMALL)))
+        hung = asyncio.create_task(pool.pair(EncodedPair(slow(), SMALL)))
         waiting = asyncio.create_task(pool.pair(EncodedPair(LARGE, LARGE)))
         await happens(lambda: pool.running_since is not None)
-        assert pool.running_since is not None
         (decoder,) = decoders()
-        given_up.cancel()
-        await happens(lambda: not decoder.is_running())
+        if end == "crash":
+            decoder.kill()
+            assert str((await hung).pixels) == "before: damaged image: it ended its decoder"
+        else:
+            hung.cancel()
+            await happens(lambda: not decoder.is_running())
         assert isinstance((await waiting).pixels, Pixels)
-        assert given_up.cancelled()
 
     run(test)
 
@@ -146,17 +149,5 @@ def test_pairs_wait_for_room_for_their_pixels_in_their_order() -> None:
         await happens(lambda: begun == [0, 1, 2, 3])
         doors[3].set()
         await tasks[3]
-
-    run(test)
-
-
-def test_an_image_that_crashes_its_decoder_is_a_fault() -> None:
-    async def test() -> None:
-        pool = Decoders(1, 1000)
-        crashed = asyncio.create_task(pool.pair(EncodedPair(slow(), SMALL)))
-        await happens(lambda: pool.running_since is not None)
-        decoders()[0].kill()
-        assert str((await crashed).pixels) == "before: damaged image: it ended its decoder"
-        assert isinstance((await pool.pair(EncodedPair(LARGE, LARGE))).pixels, Pixels)
 
     run(test)

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from serve.config import ServeConfig
-from serve.port import SharedPort
+from serve.listener import SharedPort
 from tests.serve.bodies import upload
 from tests.serve.command import free_port
 from tests.serve.load import CLIENTS, load

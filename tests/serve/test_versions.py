@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from idc.captioning.loading import artifact_folder
 from idc.captioning.objects_config import ObjectsConfig
 from idc.training.artifact import CONFIG, IDENTITY_TAG, artifact_identity, read_artifact, write_artifact
-from serve.deployment.command import _absolute
+from serve.deployment.command import absolute_folder
 from serve.versions import Resolver, absolute_uri, public_name
 from tests.systems.zeroshot.test_hub import point_to
 from tests.vlm.hub import serving_hub
@@ -178,7 +178,7 @@ def test_a_model_of_the_hub_is_looked_up_once_and_has_a_version_by_its_contents(
     assert folder.is_relative_to(tmp_path / "artifacts")
     assert read_artifact(folder).system == "zeroshot"
     for name in (source, "regions", "objects", "auto"):
-        assert _absolute(name) == name, "replicas resolve it themselves"
+        assert absolute_folder(name) == name, "replicas resolve it themselves"
 
 
 def test_the_version_of_auto_changes_with_its_trained_captioner_and_with_the_settings_of_objects(
