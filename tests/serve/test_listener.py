@@ -208,6 +208,16 @@ def test_a_request_that_does_not_end_is_given_up(
         assert ended(connection)
 
 
+def test_a_body_may_take_longer_than_a_head() -> None:
+    with app(head_s=0.1, timeout_s=60) as served, served.connect() as connection:
+        connection.sendall(post("/", 2, b"x"))
+        connection.settimeout(0.5)
+        with pytest.raises(TimeoutError):  # it is not refused
+            connection.recv(1)
+        connection.settimeout(60)
+        assert answer_of(connection, b"x") == (200, "2")
+
+
 def test_a_client_that_does_not_read_is_given_up() -> None:
     big = b"x" * 2**25
 
