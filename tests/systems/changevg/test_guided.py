@@ -106,6 +106,8 @@ def test_a_question_is_put_as_it_was_learned(
     guide = None if name == "no guide" else folder / "guide" / "artifact"
     assert isinstance(captioner, GuidedCaptioner) == (guide is not None)
     job = tuning_job(str(folder / "questions"), guide, **QUOTES.get(name, {}))
+    if isinstance(captioner, GuidedCaptioner) and job.regions is not None:
+        assert captioner.regions == job.regions
     samples = samples_of(make_loaders(job, captioner.family, LocalContext(folder / "loaders")))
     prompts = listened(captioner, monkeypatch)
     seen = set()
