@@ -121,7 +121,7 @@ class ServedCaptioner:
 
     def _answered(self, pairs: Sequence[DecodedPair], max_tokens: int | None) -> list[PairResult]:
         """The answers in dialogues with one maximal length."""
-        captioner: AnsweringCaptioner = require(self.captioner, "answer")
+        captioner = require(self.captioner, "answer")
         images = [pair.pixels for pair in pairs if isinstance(pair.pixels, Pixels)]
         befores = [equal_outside(pixels.before, pixels.after, pixels.counted) for pixels in images]
         afters = [pixels.after for pixels in images]
