@@ -38,7 +38,7 @@ class ClusterConfig(ConfigModel):
     no_progress_timeout_s: float = Field(default=600.0, gt=0)
     """Seconds without progress after which a data job fails. Leave time for autoscaling."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.address is not None and self.address.startswith(("http://", "https://")):
             yield f"address: {self.address!r} is a Jobs API address; submit with `ray job submit --address` instead"
         if self.temp_dir is not None and len(self.temp_dir) > RAY_FOLDER_CHARACTERS:

@@ -52,7 +52,7 @@ class PromoteJob(ConfigModel):
     dry_run: bool = False
     """Print what would be done; change nothing."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.rollback and (self.version is not None or self.force):
             yield "rollback: returns to the previous champion without a comparison; leave out version and force"
         if self.status and (self.rollback or self.force or self.version is not None):

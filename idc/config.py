@@ -28,7 +28,7 @@ from idc.util.redaction import redacted, secret_fault
 
 Loc = tuple[int | str, ...]
 _FIELDS_ONLY = object()
-"""Validation context that leaves :meth:`ConfigModel.faults` out."""
+"""Validation context that leaves :meth:`ConfigModel.errors` out."""
 
 
 class ConfigModel(BaseModel):
@@ -47,7 +47,7 @@ class ConfigModel(BaseModel):
         """The settings of all YAML files, before those of the command line. Override if files say how they combine."""
         return values
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         """Faults between the fields of this section; all of them are reported. Override to add checks."""
         return iter(())
 
@@ -56,14 +56,14 @@ class ConfigModel(BaseModel):
         elsewhere."""
         return iter(())
 
-    def all_faults(self) -> Iterator[str]:
-        """Secrets among the settings of this section, then :meth:`faults`."""
+    def all_errors(self) -> Iterator[str]:
+        """Secrets among the settings of this section, then :meth:`errors`."""
         texts = ((name, text) for name in type(self).model_fields for text in _texts(getattr(self, name)))
         yield from (f"{name}: {fault}" for name, text in texts if (fault := secret_fault(text)) is not None)
-        yield from self.faults()
+        yield from self.errors()
 
     def model_post_init(self, context: Any) -> None:
-        if context is not _FIELDS_ONLY and (faults := list(self.all_faults())):
+        if context is not _FIELDS_ONLY and (faults := list(self.all_errors())):
             raise ValueError("\n".join(faults))
 
 
@@ -71,15 +71,15 @@ Schema = TypeVar("Schema", bound=ConfigModel)
 
 
 class ConfigError(ValueError):
-    """A config was refused; ``faults`` has one line for each thing wrong with it.
+    """A config was refused; ``errors`` has one line for each thing wrong with it.
 
     ``rest`` is the config, where each of its fields is valid.
     """
 
     def __init__(self, faults: Sequence[str], rest: ConfigModel | None = None):
-        self.faults = [redacted(fault) for fault in faults]
+        self.errors = [redacted(fault) for fault in faults]
         self.rest = rest
-        super().__init__("\n".join(self.faults))
+        super().__init__("\n".join(self.errors))
 
 
 @dataclass(frozen=True)
@@ -223,12 +223,12 @@ def cli(
         config = load(schema, args.config, overrides)
     except ConfigError as error:
         enter_root()
-        refuse(faults + error.faults + missing_inputs(error.rest))
+        refuse(faults + error.errors + missing_inputs(error.rest))
     enter_root()
     if args.print_config and not faults:
         print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
         raise SystemExit(0)
-    if faults := [*faults, *logs.faults(), *missing_inputs(config)]:
+    if faults := [*faults, *logs.errors(), *missing_inputs(config)]:
         refuse(faults)
     logs.set_up()
     return Cli(config, getattr(args, "local", False), getattr(args, "overwrite", False))
@@ -323,7 +323,7 @@ def _validate(schema: type[Schema], values: dict[str, Any]) -> Schema:
         config = schema.model_validate(values, context=_FIELDS_ONLY)
     except ValidationError as error:
         raise ConfigError([line for item in error.errors() for line in _describe(schema, item)]) from None
-    faults = [f"{path}{line}" for path, section in _sections(config) for line in section.all_faults()]
+    faults = [f"{path}{line}" for path, section in _sections(config) for line in section.all_errors()]
     if faults:
         raise ConfigError(list(dict.fromkeys(faults)), rest=config)
     return config

@@ -64,9 +64,9 @@ def __getattr__(name: str) -> Any:
 def _geotiffs(before: bytes, after: bytes, names: tuple[str, str]) -> Pixels:
     """The pixels of two GeoTIFFs of one grid."""
     from idc.data.images import MAX_PIXELS
-    from idc.geo.placed_pair import decode_placed
+    from idc.geo.georeferenced_pair import decode_georeferenced
 
-    return decode_placed(before, after, MAX_PIXELS, names)[0]
+    return decode_georeferenced(before, after, MAX_PIXELS, names)[0]
 
 
 def scene_command() -> None:

@@ -27,7 +27,7 @@ class Job(ConfigModel):
     dtype: Literal["base", "float32", "bfloat16"] = "base"
     """Type of the merged weights; base: that of the base's files. The sums are computed in float32 in any case."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         yield from remote(self.out, "out", "a merged model")
 
     def preflight(self) -> Iterator[str]:

@@ -36,7 +36,7 @@ def build(args: dict[str, Any]) -> Application:
     try:
         config = load(ServeConfig, overrides=args)
     except ConfigError as error:
-        raise ConfigError([f"args of serve.app:build: {fault}" for fault in error.faults]) from None
+        raise ConfigError([f"args of serve.app:build: {fault}" for fault in error.errors]) from None
     for name, source in config.models.items():
         if source.startswith(SCHEME) and absolute_uri(config.registry.tracking_uri) is None:
             raise ConfigError([f"args of serve.app:build: models.{name}: {NO_REGISTRY}"])

@@ -75,8 +75,8 @@ class ShownClasses:
 
 @dataclass(frozen=True)
 class ShownScene:
-    """A pair of GeoTIFFs as clients get it: :class:`idc.geo.placed_pair.PlacedChanges`, and PNGs of the images as the
-    model got them, their longer side at most 1024."""
+    """A pair of GeoTIFFs as clients get it: :class:`idc.geo.georeferenced_pair.GeoreferencedChanges`, and PNGs of the
+    images as the model got them, their longer side at most 1024."""
 
     sentence: str
     geojson: Mapping[str, Any]
@@ -153,14 +153,14 @@ class Backend(Protocol):
         ...
 
     async def caption(
-        self, pairs: list[EncodedPair], model: str, options: Options, hear: Hear | None = None
+        self, pairs: list[EncodedPair], model: str, options: Options, on_text: Hear | None = None
     ) -> list[PairResult]:
         """One result per pair, in order.
 
         Args:
             model: its name in the config.
-            hear: of a single pair: called in the event loop with each piece of the answer in its dialogue, as soon as
-                it is generated. The pieces are a beginning of the answer's text, but for white space around that.
+            on_text: of a single pair: called in the event loop with each piece of the answer in its dialogue, as
+                soon as it is generated. The pieces are a beginning of the answer's text, but for white space around that.
 
         Raises:
             Busy: the queues are full.

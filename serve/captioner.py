@@ -125,9 +125,11 @@ class ServedCaptioner:
         images = [pair.pixels for pair in pairs if isinstance(pair.pixels, Pixels)]
         befores = [equal_outside(pixels.before, pixels.after, pixels.counted) for pixels in images]
         afters = [pixels.after for pixels in images]
-        turns, hear = [pair.dialogue.turns for pair in pairs if pair.dialogue], [pair.hear for pair in pairs]
+        turns, on_text = [pair.dialogue.turns for pair in pairs if pair.dialogue], [pair.on_text for pair in pairs]
         started = perf_counter()
-        answers = captioner.answer(befores, afters, turns, max_tokens=max_tokens, hear=hear if any(hear) else None)
+        answers = captioner.answer(
+            befores, afters, turns, max_tokens=max_tokens, on_text=on_text if any(on_text) else None
+        )
         ms = 1000 * (perf_counter() - started)
         return [PairResult(answer=answer, model_ms=ms, batch=len(pairs)) for answer in answers]
 
@@ -187,9 +189,9 @@ def _classes(class_map: ClassMap) -> ShownClasses:
 
 
 def _scene(description: Description, pixels: Pixels, grid: PixelGrid) -> ShownScene:
-    from idc.geo.placed_pair import placed_changes
+    from idc.geo.georeferenced_pair import georeferenced_changes
 
-    changes = placed_changes(description, grid)
+    changes = georeferenced_changes(description, grid)
     return ShownScene(changes.sentence, changes.geojson, *(encode_png(_small(image)) for image in pixels.images))
 
 

@@ -60,7 +60,7 @@ async def _events(admitted: AdmittedJob, common: dict[str, Any]) -> Events:
             yield chunk(index, {"content": text})
 
     generated = sent = ""
-    async with aclosing(pieces(lambda hear: _completion(admitted, hear))) as items:
+    async with aclosing(pieces(lambda on_text: _completion(admitted, on_text))) as items:
         async for item in items:
             if isinstance(item, str):
                 generated += item
@@ -81,9 +81,9 @@ async def _events(admitted: AdmittedJob, common: dict[str, Any]) -> Events:
     yield format_sse_event(data_str="[DONE]")
 
 
-async def _completion(admitted: AdmittedJob, hear: Hear | None = None) -> dict[str, Any]:
+async def _completion(admitted: AdmittedJob, on_text: Hear | None = None) -> dict[str, Any]:
     """The fields of a :class:`~serve.chat_schema.ChatAnswer` that are known at its end."""
-    (result,) = await admitted.results(hear)
+    (result,) = await admitted.results(on_text)
     if result.error is not None:
         side, _, why = result.error.partition(": ")
         if side in ("messages", "n"):

@@ -38,7 +38,7 @@ class AuthConfig(ConfigModel):
     """Origins of other web pages whose scripts may send requests: ``https://tools.example.org`` (CORS). By default only
     the served page may; programs other than browsers are not affected."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.mode == "token" and not self.tokens:
             yield "tokens: mode=token needs at least one; add one, or set mode=loopback to serve localhost only"
         if self.mode == "loopback" and self.tokens:
@@ -95,7 +95,7 @@ class LimitsConfig(ConfigModel):
     answer_tokens: ClassVar[int] = 1024
     """Maximal length of an answer to a question; a larger ``max_tokens`` of a request counts as this."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.waiting_mib < (least := BODY_COPIES * self.body_mib):
             problem = f"{self.waiting_mib:g} is too little for one body of body_mib={self.body_mib:g}"
             yield f"waiting_mib: {problem}; set at least {least:g}"
@@ -138,7 +138,7 @@ class ScalingConfig(ConfigModel):
     downscale_delay_s: ClassVar[float] = 300.0
     """Seconds below the autoscaling target, a batch of in-flight pairs per replica, before one is removed."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.min_replicas > self.max_replicas:
             yield f"min_replicas: {self.min_replicas} is more than max_replicas={self.max_replicas}; lower it"
 
@@ -176,7 +176,7 @@ class ServeConfig(ConfigModel):
     loading: LoadConfig = LoadConfig()
     """How captioners are loaded."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if not self.models:
             yield "models: empty; name at least one, as in models.demo=runs/demo/finetune-0/artifact"
         if self.loading.endpoint is not None and AUTO in self.models.values():
@@ -203,8 +203,8 @@ class CommandConfig(ServeConfig):
     """Print the log: JSON lines, one per request and one per line that Ray's processes write; also with IDC_LOG=json.
     Otherwise only failures are printed, to standard error."""
 
-    def faults(self) -> Iterator[str]:
-        yield from super().faults()
+    def errors(self) -> Iterator[str]:
+        yield from super().errors()
         if self.auth.mode == "loopback" and not is_loopback(self.host):
             yield (
                 f"host: auth.mode=loopback accepts only requests from localhost, but host={self.host!r}; set "

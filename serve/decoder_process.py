@@ -38,10 +38,10 @@ def decode_georeferenced(before: bytes, after: bytes, max_pixels: int) -> tuple[
     Raises:
         ImageError: "not comparable", with which and why.
     """
-    from idc.geo.placed_pair import decode_placed  # rasterio, which a server may lack
+    from idc.geo.georeferenced_pair import decode_georeferenced  # rasterio, which a server may lack
 
     try:
-        return decode_placed(before, after, max_pixels)
+        return decode_georeferenced(before, after, max_pixels)
     except ValueError as error:
         raise ImageError("not comparable", str(error)) from None
 

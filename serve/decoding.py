@@ -39,13 +39,13 @@ class DecodedPair(NamedTuple):
     """A pair whose images are decoded: its pixels, or the reason why it has none.
 
     Attributes:
-        hear: called with the pieces of the answer in the dialogue, in the captioner's thread.
+        on_text: called with the pieces of the answer in the dialogue, in the captioner's thread.
         grid: of a pair of GeoTIFFs whose polygons are wanted.
     """
 
     pixels: Pixels | Fault
     dialogue: RequestDialogue | None = None
-    hear: Hear | None = None
+    on_text: Hear | None = None
     grid: PixelGrid | None = None
 
 

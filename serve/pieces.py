@@ -23,7 +23,7 @@ class Done(Generic[Value]):
 async def pieces(
     run: Callable[[Hear], Coroutine[Any, Any, Value]],
 ) -> AsyncGenerator[str | Done[Value], None]:
-    """The texts with which ``run(hear)`` calls ``hear``, from any thread, each at once; then its result.
+    """The texts with which ``run(on_text)`` calls ``on_text``, from any thread, each at once; then its result.
 
     When the generator is closed, the coroutine is cancelled.
 
@@ -33,10 +33,10 @@ async def pieces(
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[str | None] = asyncio.Queue()
 
-    def hear(text: str) -> None:
+    def on_text(text: str) -> None:
         loop.call_soon_threadsafe(queue.put_nowait, text)
 
-    task = loop.create_task(run(hear))
+    task = loop.create_task(run(on_text))
     task.add_done_callback(lambda _: queue.put_nowait(None))
     try:
         while (text := await queue.get()) is not None:

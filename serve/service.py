@@ -92,8 +92,8 @@ class AdmittedJob:
     images: list[EncodedPair | str]
     slots: ExitStack
 
-    async def results(self, hear: Hear | None = None) -> list[PairResult]:
-        """One result per pair, in order, by one call of the backend (with ``hear``, as in
+    async def results(self, on_text: Hear | None = None) -> list[PairResult]:
+        """One result per pair, in order, by one call of the backend (with ``on_text``, as in
         :meth:`serve.backend.Backend.caption`).
 
         Raises:
@@ -101,7 +101,7 @@ class AdmittedJob:
                 single pair its failure here or at an endpoint.
         """
         readable = [image for image in self.images if isinstance(image, EncodedPair)]
-        results = iter(await self._caption(readable, hear) if readable else ())
+        results = iter(await self._caption(readable, on_text) if readable else ())
         return [PairResult(error=image) if isinstance(image, str) else next(results) for image in self.images]
 
     async def iter_completed(self) -> AsyncGenerator[tuple[int, PairResult], None]:
@@ -122,12 +122,12 @@ class AdmittedJob:
                 unfinished.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _caption(self, pairs: list[EncodedPair], hear: Hear | None = None) -> list[PairResult]:
+    async def _caption(self, pairs: list[EncodedPair], on_text: Hear | None = None) -> list[PairResult]:
         service, job = self._service, self.job
         timeout_s = service.config.limits.timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                results = await service.backend.caption(pairs, self.context.model, job.options, hear)
+                results = await service.backend.caption(pairs, self.context.model, job.options, on_text)
         except Busy as error:
             raise busy(str(error) or "the queues of all replicas are full; try again") from None
         except TimeoutError:

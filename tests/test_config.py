@@ -25,7 +25,7 @@ class Inner(ConfigModel):
     kind: Literal["linear", "cosine"] = "linear"
     """Shape."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.kind == "cosine" and self.steps < 5:
             yield f"steps: {self.steps} is too few for a cosine"
 
@@ -38,7 +38,7 @@ class Source(ConfigModel):
     share: float = Field(0.5, ge=0, le=1)
     """A share."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.share == 0.125:
             yield "share: 0.125 is unlucky"
 
@@ -62,7 +62,7 @@ class Job(ConfigModel):
     total: int = 30
     """Must not be below inner.steps."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.total < self.inner.steps:
             yield f"total: {self.total} is below inner.steps = {self.inner.steps}"
 
@@ -70,8 +70,8 @@ class Job(ConfigModel):
 def faults_of(overrides: dict[str, Any], path: Path | None = None) -> list[str]:
     with pytest.raises(ConfigError) as refused:
         load(Job, str(path) if path else None, overrides)
-    assert str(refused.value).splitlines() == refused.value.faults
-    return refused.value.faults
+    assert str(refused.value).splitlines() == refused.value.errors
+    return refused.value.errors
 
 
 def yaml_file(folder: Path, text: str) -> Path:

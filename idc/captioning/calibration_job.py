@@ -68,7 +68,7 @@ class CalibrateJob(LoadConfig):
     training images, such as real pairs of a captioner of rendered ones: familiarity is fitted to tell them apart. Keep
     others for `outside`, which show whether that holds for new ones."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.split == "train":
             yield ("split: the captioner learnt the training pairs and is overconfident on them; calibrate on val")
         if self.report_split == self.split:

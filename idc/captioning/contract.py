@@ -79,7 +79,7 @@ class CaptionScore(NamedTuple):
         return self.total / self.tokens
 
 
-class Seen(NamedTuple):
+class InputSize(NamedTuple):
     """Height and width, in pixels, at which the model saw the images of a pair, without what was padded."""
 
     before: tuple[int, int]
@@ -107,7 +107,7 @@ class Answer:
     tokens: int
     prompt_tokens: int
     cut_off: bool = False
-    seen: Seen | None = None
+    seen: InputSize | None = None
 
     @property
     def confidence(self) -> float:
@@ -219,7 +219,7 @@ class Description:
     familiarity: float | None = None
     trained_on: str | None = None
     attributes: Mapping[str, Any] | None = None
-    seen: Seen | None = None
+    seen: InputSize | None = None
     tokens: tuple[int, int] | None = None
     regions: tuple[Region, ...] | None = None
     claims: tuple[Claim, ...] | None = None
@@ -509,7 +509,7 @@ class Captioner(Protocol):
         dialogues: Sequence[Sequence[Turn]],
         *,
         max_tokens: int | None = None,
-        hear: Sequence[Callable[[str], None] | None] | None = None,
+        on_text: Sequence[Callable[[str], None] | None] | None = None,
     ) -> list[Answer]:
         """Capability "answer": the next message in a dialogue about each pair, by greedy search; one call is one
         batch.
@@ -520,7 +520,7 @@ class Captioner(Protocol):
                 marks both come first. A user's turn may be the two marks alone: the captioner's own request for a
                 caption takes its place.
             max_tokens: maximum number of generated tokens; by default the captioner's own.
-            hear: per dialogue a function to call with each piece of its message as soon as it is generated, or None.
+            on_text: per dialogue a function to call with each piece of its message as soon as it is generated, or None.
                 The pieces are a beginning of the message's text; some captioners have none.
 
         Raises:

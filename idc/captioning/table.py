@@ -150,7 +150,7 @@ class CaptionJob(LoadConfig, AccessConfig):
                 raise ValueError(f"{name}: {error}") from None
         return values | named
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         try:
             beams_of(self.beams, self.candidates, validated=1)
         except ValueError as error:

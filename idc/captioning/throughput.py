@@ -44,7 +44,7 @@ class ThroughputJob(LoadConfig):
     out: str = Field(min_length=1)
     """JSON file to write."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.base.source is not None:
             yield "base.source: several captioners have no one base; put it where their artifacts name it"
         if self.endpoint is not None:

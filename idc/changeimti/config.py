@@ -75,7 +75,7 @@ class BuildChangeImtiJob(ConfigModel):
     show: int = Field(default=24, ge=0, le=200)
     """Pairs with pictures on the page; 0: no page."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         for name in ("tasks", "splits"):
             values = getattr(self, name)
             if len(set(values)) < len(values):

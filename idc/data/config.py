@@ -93,7 +93,7 @@ class ImportConfig(AccessConfig):
     hugging_face: HuggingFaceConfig = HuggingFaceConfig()
     """Settings of format=hugging_face."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.val_share + self.test_share > 1:
             yield f"val_share + test_share is {self.val_share + self.test_share:g}, more than 1"
 
@@ -142,8 +142,8 @@ class ValidateJob(ImportConfig):
     later split (train, val, test). By default test stays official, so that scores stay comparable; with [train] val
     stays official too, but may still share images with test, as a third of Image-Editing-Request's does."""
 
-    def faults(self) -> Iterator[str]:
-        yield from super().faults()
+    def errors(self) -> Iterator[str]:
+        yield from super().errors()
         if self.clean and not self.clean_splits:
             yield "clean_splits: empty, so no pair could be left out; name a split, or give clean=false"
 
@@ -171,7 +171,7 @@ class RobustnessConfig(ConfigModel):
     seed: int = Field(default=0, ge=0)
     """Seed of all draws."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         image = self.kind not in ("replace_words", "swap_order")
         if image and self.severity is None:
             yield f"severity: required with kind={self.kind}"

@@ -44,7 +44,7 @@ class RequestConfig(ConfigModel):
     """Time-out of an attempt until the last byte of its answer, in seconds. An endpoint may charge for a request that
     timed out."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         yield from variable_fault(self.api_key_variable)
         if self.url and urlsplit(self.url).scheme not in ("http", "https"):
             yield f"url: {self.url!r} is not of the form http://... or https://..."
@@ -144,14 +144,14 @@ class ChatEndpoint:
         messages: Sequence[dict[str, Any]],
         *,
         log_probabilities: bool = False,
-        hear: Callable[[str], None] | None = None,
+        on_text: Callable[[str], None] | None = None,
         **options: Any,
     ) -> list[Reply]:
         """The answers to a conversation, which are several with the option ``n``.
 
         Args:
             log_probabilities: also ask for those of the tokens.
-            hear: ask for a stream, and call this with each piece of the answer's text when it comes.
+            on_text: ask for a stream, and call this with each piece of the answer's text when it comes.
             options: of the request, in place of those of this object (``max_tokens``, ``temperature``) or besides.
 
         Raises:
@@ -159,22 +159,22 @@ class ChatEndpoint:
         """
         from idc.endpoint.bounded_client import wait_for
 
-        return wait_for(self._chat(messages, log_probabilities, hear, options))
+        return wait_for(self._chat(messages, log_probabilities, on_text, options))
 
     async def _chat(
         self,
         messages: Sequence[dict[str, Any]],
         log_probabilities: bool,
-        hear: Callable[[str], None] | None,
+        on_text: Callable[[str], None] | None,
         options: dict[str, Any],
     ) -> list[Reply]:
         sent = self._request(messages, log_probabilities, options)
-        if hear is not None:
+        if on_text is not None:
             sent |= {"stream": True, "stream_options": {"include_usage": True}}
         try:
             answer = await self._client().chat.completions.with_raw_response.create(**sent)
-            if hear is not None:
-                return [await self._streamed(answer.http_response, log_probabilities, hear)]
+            if on_text is not None:
+                return [await self._streamed(answer.http_response, log_probabilities, on_text)]
         except Exception as error:
             raise self._failure(error) from None
         return self._replies(answer.content, log_probabilities)
@@ -237,7 +237,9 @@ class ChatEndpoint:
         except (AttributeError, LookupError, OverflowError, TypeError, ValueError):
             raise NotAnswered(f"{self._name}: not a chat completion: {self._shown(body)}") from None
 
-    async def _streamed(self, response: httpx2.Response, log_probabilities: bool, hear: Callable[[str], None]) -> Reply:
+    async def _streamed(
+        self, response: httpx2.Response, log_probabilities: bool, on_text: Callable[[str], None]
+    ) -> Reply:
         """The whole of a streamed answer.
 
         Raises:
@@ -260,7 +262,7 @@ class ChatEndpoint:
                     reason = choice.get("finish_reason") or reason
                 if piece := settled(text, keys)[len(heard) :]:
                     heard += piece
-                    hear(piece)
+                    on_text(piece)
             if reason is None:
                 raise ValueError("the stream has no end")
             end = {"message": {"content": text}, "finish_reason": reason, "logprobs": {"content": tokens}}

@@ -85,7 +85,7 @@ class EvaluateJob(LoadConfig):
     """Folder of another captioner's evaluation of the same pairs and split, to be shown among the baselines with the
     number of its training pairs and its training time."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         yield from remote(self.out, "out", "an evaluation")
         if (self.artifact is None) == (self.predictions is None):
             yield "artifact, predictions: give one of the two"
@@ -152,7 +152,7 @@ class AskJob(LoadConfig):
     no_change: Literal["label", "empty"] = "label"
     """Meaning of "No change" among the positions; see `answers= --help`."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         yield from remote(self.out, "out", "a result")
         if "{question}" not in self.wording:
             yield "wording: must have {question} in it, which is where the data set's question goes"

@@ -68,7 +68,7 @@ class SceneJob(LoadConfig):
     gpus_per_actor: float = Field(default=0.0, ge=0)
     """GPUs per copy; above 0 it captions on cuda."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.bands is not None and (len(self.bands) not in (1, 3) or min(self.bands) < 1):
             yield f"bands: {list(self.bands)} are not one band or three, from 1 on, as in bands=[3,2,1]"
         if isinstance(self.scaling, tuple) and not self.scaling[0] < self.scaling[1]:

@@ -33,7 +33,7 @@ class FeatureThresholds(ConfigModel):
     set_min: float = Field(default=0.78, ge=-1, le=1)
     """tau_min of the set: an image has no candidates if the least similar one is below this."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.min >= self.max:
             yield f"min: {self.min:g} is not below max={self.max:g}; no neighbour could be a candidate"
         if self.set_max > self.max:
@@ -107,7 +107,7 @@ class MiningConfig(ConfigModel):
     (the preset `paper.yaml`). unit: both are scaled to length 1 first, for which gamma = 0.1 is a wide kernel: no two
     images are further apart than 1.44. The thresholds are of cosines and do not depend on it."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         other = "clip_dinov2" if self.encoder == "efficientnet_lite0" else "efficientnet_lite0"
         if getattr(self, other) != type(self).model_fields[other].default:
             yield f"{other}: not used with encoder={self.encoder}; set encoder={other}, or leave it out"

@@ -26,6 +26,6 @@ class WordDecoderConfig(ConfigModel):
     dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout of the residual branches."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.width % self.heads:
             yield f"width: {self.width} is not divisible by heads = {self.heads}"

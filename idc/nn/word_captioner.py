@@ -26,8 +26,8 @@ from idc.captioning.contract import (
     CaptionScore,
     ClassMap,
     Description,
+    InputSize,
     SearchOptions,
-    Seen,
     Speed,
     beams_of,
     number_of_pairs,
@@ -98,7 +98,7 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         self.device = device
         self.beams, self.length_penalty = beams, length_penalty
         height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
-        self._seen = Seen((height, width), (height, width))
+        self._seen = InputSize((height, width), (height, width))
         self._decoder, self._rules, self._cached = decoder, dict(rules), cached
         self.bf16 = speed == "bf16"
         if self.bf16 and device.type == "cpu" and not bfloat16_is_native():

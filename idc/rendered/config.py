@@ -123,7 +123,7 @@ class SeveralConfig(ConfigModel):
         """How many numbers of changes there are."""
         return self.max_changes - self.min_changes + 1
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.min_changes > self.max_changes:
             yield f"min_changes {self.min_changes} is above max_changes {self.max_changes}"
         if len(set(self.kinds)) < len(self.kinds):
@@ -199,7 +199,7 @@ class RenderConfig(ConfigModel):
     """If given, each scene gives one satellite pair; of the other settings `num_scenes`, `seed`, `width`, `height`,
     `val_share` and `test_share` are used."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.satellite is not None:
             for name in sorted(self.model_fields_set - _OF_SATELLITE):
                 if getattr(self, name) != RenderConfig.model_fields[name].default:

@@ -88,7 +88,7 @@ class RobustnessJob(ConfigModel):
     evaluate: EvaluateSection = EvaluateSection()
     """Metrics, baselines and batch size of the evaluations; this job sets the other fields."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         for name in ("out", "pairs", "artifact", "predictions", "split", "change_maps", "trained_baseline"):
             if name in self.evaluate.model_fields_set:
                 yield f"evaluate.{name}: this job sets it; remove it"

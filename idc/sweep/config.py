@@ -71,7 +71,7 @@ class ColumnConfig(ConfigModel):
         """Whether the best row has the lowest number."""
         return self.metric in LOWER_IS_BETTER
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.subset is not None and self.metric in (RIGHT_TYPE, *RIGHT_CLAIMS, *DIFFERENCE_RATES):
             yield f"subset: {self.metric} is a share of the whole split; leave subset out"
         if self.subset is not None and self.metric in TRAINING_COSTS:
@@ -133,7 +133,7 @@ class Dimension(ConfigModel):
     rest: tuple[str, ...] = ()
     """Settings that share 1 - value equally, e.g. the probabilities of the other masking schemes (ProCap, figure 7)."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         ranged = self.low is not None and self.high is not None
         if bool(self.choice) == ranged or (self.low is None) != (self.high is None):
             yield "choice, low, high: give either choice, or low and high"
@@ -164,9 +164,9 @@ class SearchConfig(ConfigModel):
     seed: int = Field(0, ge=0)
     """Seed of the search."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         for key, dimension in self.space.items():
-            yield from (f"space.{key}.{fault}" for fault in dimension.faults())
+            yield from (f"space.{key}.{fault}" for fault in dimension.errors())
 
     def expand(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Dotted settings of a trial with these values of the searched ones, and the settings of `rest` derived."""
@@ -295,7 +295,7 @@ class SweepJob(ConfigModel):
             raise ConfigError(faults)
         return contents
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         yield from remote(self.runs, "runs", "a sweep")
         if self.system not in SYSTEMS:
             yield f"system: {self.system!r} is not one of {', '.join(SYSTEMS)}{did_you_mean(self.system, SYSTEMS)}"
@@ -305,10 +305,10 @@ class SweepJob(ConfigModel):
         if bool(self.rows) == (self.search is not None):
             yield "rows, search: give exactly one of the two"
             return
-        yield from self._table_faults()
-        yield from self._trial_faults()
+        yield from self._table_errors()
+        yield from self._trial_errors()
 
-    def _table_faults(self) -> Iterator[str]:
+    def _table_errors(self) -> Iterator[str]:
         titles = [column.title for column in self.columns]
         if len(set(titles)) < len(titles):
             yield f"columns: two have the same title; they are {', '.join(titles)}"
@@ -340,18 +340,18 @@ class SweepJob(ConfigModel):
             if any(row.x is None for row in self.rows):
                 yield "plot: every row needs an x"
 
-    def _trial_faults(self) -> Iterator[str]:
+    def _trial_errors(self) -> Iterator[str]:
         """Faults of every trial's config; those that all trials share are reported once."""
         chain = chain_of(self.system)
         try:
             self._below(chain)
         except ConfigError as error:
-            yield from error.faults
+            yield from error.errors
             return
         affected: dict[str, list[str]] = {}
         variants = self._variants()
         for variant, settings in variants.items():
-            for fault in self._faults_of(chain, settings):
+            for fault in self._errors_of(chain, settings):
                 affected.setdefault(fault, []).append(variant)
         for fault, names in affected.items():
             yield fault if len(names) == len(variants) else f"{names[0]}: {fault}"
@@ -362,7 +362,7 @@ class SweepJob(ConfigModel):
             rows = enumerate(self.table)
             return {f"rows.{number} ({row.label})": row.settings for number, row in rows if not row.quoted}
         first = {
-            key: dimension.ends()[0] for key, dimension in self.search.space.items() if not list(dimension.faults())
+            key: dimension.ends()[0] for key, dimension in self.search.space.items() if not list(dimension.errors())
         }
         return {
             f"search.space.{key}={end}": self.search.expand({**first, key: end})
@@ -371,11 +371,11 @@ class SweepJob(ConfigModel):
             for end in dimension.ends()
         }
 
-    def _faults_of(self, chain: Chain, settings: Mapping[str, Any]) -> Iterator[str]:
+    def _errors_of(self, chain: Chain, settings: Mapping[str, Any]) -> Iterator[str]:
         try:
             trial = self.trial(settings, self.seeds[0])
         except ConfigError as error:
-            yield from error.faults
+            yield from error.errors
             return
         trials = self.trials
         for name, train in train_sections(trial).items() if trials.mode == "plain" else ():

@@ -11,7 +11,7 @@ from idc.config import ConfigModel, missing
 from idc.data.store import read_manifest
 from idc.evaluation.config import EvaluateSection
 from idc.sweep.chain import TrialSteps
-from idc.sweep.steps import EVALUATE_DERIVED, derived_faults, train_step, with_evaluation
+from idc.sweep.steps import EVALUATE_DERIVED, derived_errors, train_step, with_evaluation
 
 
 class TrainingTrial(ConfigModel):
@@ -35,8 +35,8 @@ class TrainingTrial(ConfigModel):
         """The settings that :meth:`steps` sets itself (``DERIVED`` of :class:`idc.sweep.chain.Chain`)."""
         return {cls.section: ("name", "runs", "pairs", "more_pairs"), "evaluate": EVALUATE_DERIVED}
 
-    def faults(self) -> Iterator[str]:
-        yield from derived_faults(self, self.derived())
+    def errors(self) -> Iterator[str]:
+        yield from derived_errors(self, self.derived())
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")

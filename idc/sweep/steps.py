@@ -36,7 +36,7 @@ JUDGE_DERIVED = ("evaluation", "out")
 _JUDGE_OPERATIONAL = {*JUDGE_DERIVED, "api_key_variable", "concurrency", "attempts", "timeout_s"}
 
 
-def derived_faults(trial: ConfigModel, derived: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def derived_errors(trial: ConfigModel, derived: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Faults of a trial's config that gives settings which the chain sets itself (``DERIVED``)."""
     for section, names in derived.items():
         settings = getattr(trial, section)

@@ -41,7 +41,7 @@ class GroupConfig(ConfigModel):
     together; 0 does not clip. For parts whose gradients differ in size: under one norm the larger one slows the other
     down. ZeRO 1 and 2, whose ranks hold parts of a gradient, gather it once more in every step."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.warmup_steps and self.warmup_share:
             yield f"warmup_steps={self.warmup_steps} and warmup_share={self.warmup_share}: give only one of them"
         if self.schedule == "constant" and (self.warmup_steps or self.warmup_share):
@@ -190,7 +190,7 @@ class TrainConfig(ConfigModel):
     tracking: TrackingConfig = TrackingConfig()
     """MLflow."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if (self.steps is None) == (self.epochs is None):
             yield f"steps={self.steps} and epochs={self.epochs}: give exactly one of them"
         parts = self.grad_accumulation * self.num_workers

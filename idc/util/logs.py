@@ -50,7 +50,7 @@ class _Process:
     writing = threading.Lock()
 
 
-def faults() -> Iterator[str]:
+def errors() -> Iterator[str]:
     """The fault of the setting, if it has one."""
     if (form := os.environ.get(VARIABLE, "plain")) not in FORMS:
         yield f"{VARIABLE}: {form!r} is unknown; take {' or '.join(FORMS)}"

@@ -26,8 +26,8 @@ from idc.captioning.contract import (
     Captioner,
     CaptionScore,
     Description,
+    InputSize,
     SearchOptions,
-    Seen,
     Speed,
     beams_of,
     number_of_pairs,
@@ -227,7 +227,7 @@ class VlmCaptioner(Captioner):
         dialogues: Sequence[Sequence[Turn]],
         *,
         max_tokens: int | None = None,
-        hear: Sequence[Callable[[str], None] | None] | None = None,
+        on_text: Sequence[Callable[[str], None] | None] | None = None,
     ) -> list[Answer]:
         """See :meth:`idc.captioning.contract.Captioner.answer` and :func:`idc.vlm.chat.with_default_turns`."""
         count = number_of_pairs(befores, afters)
@@ -250,7 +250,7 @@ class VlmCaptioner(Captioner):
             )
         with torch.inference_mode():
             pairs = self._encoded(befores, afters, questions)
-            progress = None if hear is None else self._progress(hear)
+            progress = None if on_text is None else self._progress(on_text)
             generated = self._generate(pairs, prompts, GenerateConfig(max_new_tokens=most), progress=progress)
         return [
             Answer(
@@ -306,12 +306,12 @@ class VlmCaptioner(Captioner):
         answers = [self.chat.answer_ids(text) for text in YES_OR_NO]
         return [yes.total - no.total for yes, no in self._scores(pairs, prompts, [answers] * len(prompts))]
 
-    def _progress(self, hear: Sequence[Callable[[str], None] | None]) -> Callable[[int, Sequence[int]], None]:
+    def _progress(self, on_text: Sequence[Callable[[str], None] | None]) -> Callable[[int, Sequence[int]], None]:
         """``progress`` of :func:`idc.vlm.generate.generate` that passes on the new text of each answer."""
-        heard = [""] * len(hear)
+        heard = [""] * len(on_text)
 
         def progress(row: int, ids: Sequence[int]) -> None:
-            if (to := hear[row]) is None:
+            if (to := on_text[row]) is None:
                 return
             text = self.chat.decode(ids).rstrip("\ufffd")  # the first bytes of a character whose others may follow
             if len(text) > len(heard[row]) and text.startswith(heard[row]):
@@ -323,9 +323,9 @@ class VlmCaptioner(Captioner):
     def _candidate(self, hypothesis: Hypothesis) -> Candidate:
         return Candidate(self.chat.decode(hypothesis.ids), hypothesis.mean)
 
-    def _seen(self, pairs: Pairs, pair: int) -> Seen:
+    def _seen(self, pairs: Pairs, pair: int) -> InputSize:
         before, after = (self.family.content(size)[2:] for size in pairs.of(pair))
-        return Seen(before, after)
+        return InputSize(before, after)
 
     def _to_device(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
         return {key: tensor.to(self.model.device) for key, tensor in tensors.items()}

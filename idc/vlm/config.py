@@ -61,7 +61,7 @@ class PromptConfig(ConfigModel):
     system: str | None = Field(None, min_length=1)
     """System turn. Default: the one that the model's chat template adds, if any."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if (marks := self.text.count(IMAGE)) != 2:
             yield f"text: {IMAGE} is in it {marks} times; it must stand for the image before and the image after"
         if self.system is not None and IMAGE in self.system:
@@ -121,7 +121,7 @@ class TuneConfig(ConfigModel):
     projector: PartConfig | None = None
     """Learning rate and schedule of the projector between tower and language model. Empty: it is not trained."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.language != "lora" and self.lora != LoraConfig():
             yield f"lora: is set, and language={self.language} has no adapters; take language=lora"
         if self.language == "lora" and self.lora.targets == "all" and (self.tower or self.projector):
@@ -170,7 +170,7 @@ class TuningJob(ConfigModel):
         """Whether a module of the system's own is trained too."""
         return False
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.train.precision == "fp32" and self.base.dtype != "float32" and self.train.gpus_per_worker:
             yield f"base.dtype={self.base.dtype} needs train.precision=bf16; take that, or base.dtype=float32"
         if self.train.precision == "fp32" and self.base.dtype == "bfloat16":

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from idc.captioning.calibration import YES, Calibration
-from idc.captioning.contract import Answer, Candidate, Capability, Captioner, Description, SearchOptions, Seen
+from idc.captioning.contract import Answer, Candidate, Capability, Captioner, Description, InputSize, SearchOptions
 from idc.captioning.familiarity import Familiarity
 from idc.data.images import encode_png
 from idc.data.schema import IMAGE, Turn
@@ -43,7 +43,7 @@ class PairRequest(NamedTuple):
 
     messages: list[dict[str, Any]]
     prompt_tokens: int
-    seen: Seen
+    seen: InputSize
 
 
 class RemoteCaptioner(Captioner):
@@ -138,21 +138,21 @@ class RemoteCaptioner(Captioner):
         dialogues: Sequence[Sequence[Turn]],
         *,
         max_tokens: int | None = None,
-        hear: Sequence[Callable[[str], None] | None] | None = None,
+        on_text: Sequence[Callable[[str], None] | None] | None = None,
     ) -> list[Answer]:
         """See :meth:`idc.captioning.contract.Captioner.answer`; errors also of the endpoint."""
 
         def answered(
-            before: np.ndarray, after: np.ndarray, turns: Sequence[Turn], hear: Callable[[str], None] | None
+            before: np.ndarray, after: np.ndarray, turns: Sequence[Turn], on_text: Callable[[str], None] | None
         ) -> Answer:
             request = self.request(before, after, with_default_turns(turns, self.prompt))
             options = {} if max_tokens is None else {"max_tokens": max_tokens}
-            (reply,) = self._ask(request.messages, hear, **options)
+            (reply,) = self._ask(request.messages, on_text, **options)
             prompt_tokens = request.prompt_tokens if reply.prompt_tokens is None else reply.prompt_tokens
             tokens = len(reply.log_probabilities)
             return Answer(reply.text.strip(), _mean(reply), tokens, prompt_tokens, reply.cut_off, request.seen)
 
-        return self._map(answered, befores, afters, dialogues, hear or [None] * len(befores))
+        return self._map(answered, befores, afters, dialogues, on_text or [None] * len(befores))
 
     def request(self, before: np.ndarray, after: np.ndarray, turns: Sequence[Turn]) -> PairRequest:
         """The request for the next answer of a dialogue about a pair, uint8 (H, W, 3) each.
@@ -163,7 +163,7 @@ class RemoteCaptioner(Captioner):
         images = [self.family.fit(image) for image in (before, after)]
         sizes = [(image.shape[0], image.shape[1]) for image in images]
         first, second = (self.family.content(image.shape[:2])[2:] for image in (before, after))
-        return PairRequest(messages_of(turns, images), len(self.chat.prompt(turns, sizes)), Seen(first, second))
+        return PairRequest(messages_of(turns, images), len(self.chat.prompt(turns, sizes)), InputSize(first, second))
 
     def _compare_prompts(self, request: PairRequest, reply: Reply) -> None:
         """Warn, once, if the endpoint read a prompt of another length: then its chat template, its images' sizes or
@@ -178,9 +178,9 @@ class RemoteCaptioner(Captioner):
             )  # fmt: skip
 
     def _ask(
-        self, messages: list[dict[str, Any]], hear: Callable[[str], None] | None = None, **options: Any
+        self, messages: list[dict[str, Any]], on_text: Callable[[str], None] | None = None, **options: Any
     ) -> list[Reply]:
-        return self.endpoint.chat(messages, log_probabilities=True, hear=hear, **options)
+        return self.endpoint.chat(messages, log_probabilities=True, on_text=on_text, **options)
 
     def _map(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
         """``function`` of each row, several at a time."""

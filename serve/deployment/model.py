@@ -124,12 +124,12 @@ class Model:
     ) -> AsyncGenerator[str | Done[list[PairResult] | str], None]:
         """The pieces of the answer in a dialogue, each as soon as it is generated, then the result of
         :meth:`caption`."""
-        async with aclosing(pieces(lambda hear: self.caption(model, [pair], options, hear))) as items:
+        async with aclosing(pieces(lambda on_text: self.caption(model, [pair], options, on_text))) as items:
             async for item in items:
                 yield item
 
     async def caption(
-        self, model: str, pairs: list[EncodedPair], options: Options, hear: Hear | None = None
+        self, model: str, pairs: list[EncodedPair], options: Options, on_text: Hear | None = None
     ) -> list[PairResult] | str:
         """One result per pair, for at most ``batching.max_pairs`` pairs; a text if the model does not support the
         options.
@@ -145,17 +145,17 @@ class Model:
         self._pairs += len(pairs)
         try:
             groups = self._room.groups(pairs)
-            done = await asyncio.gather(*(self._captioned(captioner, group, options, hear) for group in groups))
+            done = await asyncio.gather(*(self._captioned(captioner, group, options, on_text) for group in groups))
             return [replace(result, version=public_name(version)) for results in done for result in results]
         finally:
             self._pairs -= len(pairs)
 
     async def _captioned(
-        self, captioner: ServedCaptioner, pairs: list[EncodedPair], options: Options, hear: Hear | None
+        self, captioner: ServedCaptioner, pairs: list[EncodedPair], options: Options, on_text: Hear | None
     ) -> list[PairResult]:
         async with self._room.taken(pairs):
             decoded = await asyncio.gather(*(self._decoders.pair(pair) for pair in pairs))
-            heard = [pair._replace(hear=hear) for pair in decoded]
+            heard = [pair._replace(on_text=on_text) for pair in decoded]
             if self._asking is None:
                 return await self._batcher.submit((captioner, options), heard)
             run = asyncio.get_running_loop().run_in_executor

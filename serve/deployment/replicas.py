@@ -36,23 +36,23 @@ class Replicas:
         self._status: tuple[float, dict[str, Any]] = (0.0, {})
 
     async def caption(
-        self, pairs: list[EncodedPair], model: str, options: Options, hear: Hear | None = None
+        self, pairs: list[EncodedPair], model: str, options: Options, on_text: Hear | None = None
     ) -> list[PairResult]:
-        if hear is None or pairs[0].dialogue is None:
+        if on_text is None or pairs[0].dialogue is None:
             return await self._joiner.submit((model, options), pairs)
-        return await self._call((model, options), pairs, hear)  # not joined: its pieces are those of one request
+        return await self._call((model, options), pairs, on_text)  # not joined: its pieces are those of one request
 
     async def _call(
-        self, key: tuple[str, Options], pairs: list[EncodedPair], hear: Hear | None = None
+        self, key: tuple[str, Options], pairs: list[EncodedPair], on_text: Hear | None = None
     ) -> list[PairResult]:
-        """One call of a replica, with at most ``batching.max_pairs`` pairs; with ``hear``, of one."""
+        """One call of a replica, with at most ``batching.max_pairs`` pairs; with ``on_text``, of one."""
         from ray.exceptions import RayActorError, RayTaskError
         from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
         heard: list[str] = []
         for may_repeat in (True, False):
             try:
-                results = await self._once(*key, pairs, hear, heard)
+                results = await self._once(*key, pairs, on_text, heard)
                 break
             except RayActorError as error:  # it died or cannot be reached: try another one, once
                 if heard or not may_repeat:
@@ -70,21 +70,21 @@ class Replicas:
         return results
 
     async def _once(
-        self, model: str, options: Options, pairs: list[EncodedPair], hear: Hear | None, heard: list[str]
+        self, model: str, options: Options, pairs: list[EncodedPair], on_text: Hear | None, heard: list[str]
     ) -> list[PairResult] | str:
         response: Any
-        if hear is None:
+        if on_text is None:
             response = self._handle.caption.remote(model, pairs, options)
         else:
             response = self._handle.options(stream=True).speak.remote(model, pairs[0], options)
         try:
-            if hear is None:
+            if on_text is None:
                 return cast("list[PairResult] | str", await response)
             results: list[PairResult] | str = []
             async for item in response:
                 if isinstance(item, str):
                     heard.append(item)
-                    hear(item)
+                    on_text(item)
                 else:
                     results = item.value
             return results

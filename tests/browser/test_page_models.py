@@ -17,7 +17,7 @@ from playwright.sync_api import expect
 from idc.captioning.class_counts import count_classes
 from idc.captioning.loading import SHIPPED_SATELLITE
 from idc.data.images import encode_png
-from idc.geo.placed_pair import decode_placed, placed_changes
+from idc.geo.georeferenced_pair import decode_georeferenced, georeferenced_changes
 from tests.browser.driving import assert_readable, drop, pixels
 from tests.browser.served import BOTTLES, RENDERED, Visit, captioner, describe
 from tests.geo.scenes import ground, write
@@ -58,9 +58,9 @@ def test_polygons_of_geotiffs_are_downloaded_and_their_classes_counted(visit: Vi
     after = before.copy()
     after[30:80, 20:90] = after[110:170, 120:180] = (170, 70, 55)
     files = [write(tmp_path / f"{name}.tif", image) for name, image in (("before", before), ("after", after))]
-    pair, grid = decode_placed(*(file.read_bytes() for file in files), 10**6)
+    pair, grid = decode_georeferenced(*(file.read_bytes() for file in files), 10**6)
     [description] = captioner(SHIPPED_SATELLITE).describe([pair.before], [pair.after], change_map=True)
-    expected = placed_changes(description, grid)
+    expected = georeferenced_changes(description, grid)
     assert description.class_map is not None
     counts = count_classes(description.class_map)
     page = visit("satellite", viewport={"width": 420, "height": 900})

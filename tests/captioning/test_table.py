@@ -138,7 +138,7 @@ def test_faults_are_named() -> None:
     given = {"artifact": "a", "input": "in", "out": "nosuch://x", "beams": 2, "candidates": 3}
     with pytest.raises(ConfigError) as found:
         load(CaptionJob, None, given)
-    assert found.value.faults[0].startswith("beams: candidates=3 need as many beams, got beams=2")
-    assert found.value.faults[1].startswith("input, out: 'nosuch://x': no filesystem for the scheme")
+    assert found.value.errors[0].startswith("beams: candidates=3 need as many beams, got beams=2")
+    assert found.value.errors[1].startswith("input, out: 'nosuch://x': no filesystem for the scheme")
     with pytest.raises(ConfigError, match="ignore: '1,2,3' is not a box; give four numbers"):
         load(CaptionJob, None, {"input": "in", "out": "out", "ignore": "1,2,3"})

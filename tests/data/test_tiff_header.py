@@ -13,7 +13,7 @@ from PIL import Image
 
 from idc.data.images import ImageError, decode_image, encode_png, image_size
 from idc.data.tiff_header import geo_header, tiff_directories
-from idc.geo.placed_pair import decode_placed
+from idc.geo.georeferenced_pair import decode_georeferenced
 from tests.data.tiffs import FIRST, FURTHER, IMAGE, PLACE, SIDE, SMALLER, Of, Tags, tiff, tiled
 from tests.geo.scenes import write
 
@@ -30,7 +30,7 @@ def test_too_much_is_refused_from_the_header(name: str, order: str, big: bool) -
     image = first if 322 in first else IMAGE | first
     data = tiff(image | PLACE, *others, order=order, big=big)
     with pytest.raises(ValueError, match=rf"before\.tif: .*{reason}"):
-        decode_placed(data, data, 10**6)
+        decode_georeferenced(data, data, 10**6)
     if (order, big) == (">", True):
         reason = "a BigTIFF of big-endian numbers"
     elif name in FURTHER:
@@ -44,7 +44,7 @@ def test_too_much_is_refused_from_the_header(name: str, order: str, big: bool) -
 def test_a_usual_file_is_read(order: str, big: bool) -> None:
     data = tiff(IMAGE | PLACE | {282: (5, bytes(8)), 42112: (2, b"<GDALMetadata/>\0")}, order=order, big=big)
     assert geo_header(data) == (SIDE, SIDE, 1, 8)
-    assert np.array_equal(decode_placed(data, data, 100)[0].after[..., 1], PICTURE)
+    assert np.array_equal(decode_georeferenced(data, data, 100)[0].after[..., 1], PICTURE)
     if (order, big) != (">", True):
         assert np.array_equal(decode_image(data)[..., 0], PICTURE)
 
@@ -56,7 +56,7 @@ def test_a_usual_file_is_read(order: str, big: bool) -> None:
 def test_directories_in_a_loop_are_read_once(directories: list[Tags], then: int | None) -> None:
     data = tiff(IMAGE | PLACE | directories[0], *directories[1:], then=then)
     assert len(tiff_directories(io.BytesIO(data))) == len(directories)
-    assert np.array_equal(decode_placed(data, data, 100)[0].after[..., 1], PICTURE)
+    assert np.array_equal(decode_georeferenced(data, data, 100)[0].after[..., 1], PICTURE)
     assert np.array_equal(decode_image(data)[..., 0], PICTURE)
 
 
@@ -69,7 +69,7 @@ def test_large_tiles_masks_overviews_and_many_pages_are_usual(tmp_path: Path) ->
         raster.update_tags(**{f"key {n}": "a value" for n in range(500)})
     data = path.read_bytes()
     assert len(tiff_directories(io.BytesIO(data))) == 8
-    assert np.array_equal(decode_placed(data, data, 10**6)[0].after, pixels)
+    assert np.array_equal(decode_georeferenced(data, data, 10**6)[0].after, pixels)
     assert np.array_equal(decode_image(data), pixels)
     pages = io.BytesIO()
     page = Image.fromarray(pixels[:8, :8])

@@ -184,11 +184,11 @@ def chunk(text: str, reason: str | None = None, **more: object) -> bytes:
 EVENTS = OK.replace(b"application/json", b"text/event-stream") + b"Connection: close\r\n"
 
 
-def hear(url: str, timeout_s: float = 30.0) -> tuple[list[str], Reply | NotAnswered]:
+def on_text(url: str, timeout_s: float = 30.0) -> tuple[list[str], Reply | NotAnswered]:
     """The pieces of a streamed answer, and the answer or its error."""
     heard: list[str] = []
     try:
-        return heard, endpoint(url, timeout_s).chat([{"role": "user", "content": "x"}], hear=heard.append)[0]
+        return heard, endpoint(url, timeout_s).chat([{"role": "user", "content": "x"}], on_text=heard.append)[0]
     except NotAnswered as error:
         return heard, error
 
@@ -205,7 +205,7 @@ def test_a_stream_is_heard_and_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
             connection.sendall(piece)
 
     with serving(send) as url:
-        heard, reply = hear(url)
+        heard, reply = on_text(url)
     assert reply == Reply("a \u2028*** b", "m", True, 5, 3)
     assert heard == ["a \u2028"], "the key is not passed on, nor a part of it"
 
@@ -223,7 +223,7 @@ def test_a_stream_is_heard_and_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
 )  # fmt: skip
 def test_a_stream_that_fails(send: Callable[[socket.socket], None], reason: str) -> None:
     with serving(send) as url:
-        heard, error = hear(url, timeout_s=0.5 if "within" in reason else 30.0)
+        heard, error = on_text(url, timeout_s=0.5 if "within" in reason else 30.0)
     assert heard == ["a"]
     assert isinstance(error, NotAnswered)
     assert re.search(reason, str(error)), error

@@ -36,7 +36,7 @@ class Answering(Captioner):
 
     def answer(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], dialogues: Sequence[Sequence[Turn]],
-        *, max_tokens: int | None = None, hear: Any = None,
+        *, max_tokens: int | None = None, on_text: Any = None,
     ) -> list[Answer]:  # fmt: skip
         self.batches.append(len(befores))
         self.asked += [list(turns) for turns in dialogues]

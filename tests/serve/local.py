@@ -50,13 +50,13 @@ class LocalBackend:
         return [ModelStatus(name, self._version, abilities=abilities) for name in self._names]
 
     async def caption(
-        self, pairs: list[EncodedPair], model: str, options: Options, hear: Hear | None = None
+        self, pairs: list[EncodedPair], model: str, options: Options, on_text: Hear | None = None
     ) -> list[PairResult]:
         if reason := self._captioner.unsupported(options):
             raise ValueError(reason)
         loop = asyncio.get_running_loop()
-        heard = None if hear is None else partial(loop.call_soon_threadsafe, hear)
-        decoded = [(await self._decoders.pair(pair))._replace(hear=heard) for pair in pairs]
+        heard = None if on_text is None else partial(loop.call_soon_threadsafe, on_text)
+        decoded = [(await self._decoders.pair(pair))._replace(on_text=heard) for pair in pairs]
         results = await loop.run_in_executor(self._thread, self._captioner.caption, decoded, options)
         return [replace(result, version=self._version) for result in results]
 

@@ -51,11 +51,11 @@ class HeldBackend(LocalBackend):
         self.asked = threading.Semaphore(0)
 
     async def caption(
-        self, pairs: list[EncodedPair], model: str, options: Options, hear: Hear | None = None
+        self, pairs: list[EncodedPair], model: str, options: Options, on_text: Hear | None = None
     ) -> list[PairResult]:
         self.asked.release()
         await asyncio.to_thread(self.go_on.wait)
-        return await super().caption(pairs, model, options, hear)
+        return await super().caption(pairs, model, options, on_text)
 
 
 @pytest.fixture(scope="module")

@@ -90,9 +90,9 @@ GOOD: dict[str, Any] = {"models": {"a": "runs/a"}, "auth": {"mode": "loopback"}}
 def test_every_fault_is_named_with_its_place(changes: dict[str, Any], faults: list[str]) -> None:
     with pytest.raises(ConfigError) as refused:
         build({**GOOD, **changes})
-    assert len(refused.value.faults) == len(faults), refused.value.faults
+    assert len(refused.value.errors) == len(faults), refused.value.errors
     for fault in faults:
-        assert any(line.startswith(f"args of serve.app:build: {fault}") for line in refused.value.faults), fault
+        assert any(line.startswith(f"args of serve.app:build: {fault}") for line in refused.value.errors), fault
 
 
 def test_a_registry_that_is_not_named_is_a_fault_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,8 @@ from idc.captioning.contract import Candidate, Description
 from idc.captioning.loading import SHIPPED_SATELLITE, artifact_folder
 from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import decode_image
+from idc.geo.georeferenced_pair import decode_georeferenced, georeferenced_changes
 from idc.geo.pixel_grid import PixelGrid
-from idc.geo.placed_pair import decode_placed, placed_changes
 from idc.systems import load_captioner
 from serve import pair_reader
 from serve.api import create_api
@@ -69,10 +69,10 @@ def pixels_of(url: str) -> np.ndarray:
 def test_polygons_and_classes_are_those_of_the_captioner(client: httpx2.Client, placed: EncodedPair) -> None:
     answer = ask(client, placed.before, placed.after, polygons="georeferenced", change_map="true")
     (result,) = CaptionAnswer.model_validate_json(answer.raise_for_status().content).results
-    pixels, grid = decode_placed(placed.before, placed.after, 10**6)
+    pixels, grid = decode_georeferenced(placed.before, placed.after, 10**6)
     captioner = load_captioner(artifact_folder(SHIPPED_SATELLITE))
     [description] = captioner.describe([pixels.before], [pixels.after], change_map=True)
-    expected = placed_changes(description, grid)
+    expected = georeferenced_changes(description, grid)
     assert expected.geojson["features"], "the pair must have changes, or nothing is tested"
     assert result.scene is not None
     assert (result.scene.sentence, result.scene.geojson) == (expected.sentence, expected.geojson)
@@ -127,7 +127,7 @@ def test_the_decoder_process_has_the_same_pixels_and_grid(placed: EncodedPair) -
     async def decoded() -> None:
         pool = Decoders(1, 60)
         result = await pool.pair(placed)
-        expected, grid = decode_placed(placed.before, placed.after, 10**6)
+        expected, grid = decode_georeferenced(placed.before, placed.after, 10**6)
         assert isinstance(result.pixels, Pixels)
         assert result.grid is not None
         assert all(map(np.array_equal, result.pixels.images, expected.images))

@@ -30,7 +30,7 @@ class HeldBackend(LocalBackend):
         self.cancelled = threading.Event()
 
     async def caption(
-        self, pairs: list[EncodedPair], model: str, options: Options, hear: Hear | None = None
+        self, pairs: list[EncodedPair], model: str, options: Options, on_text: Hear | None = None
     ) -> list[PairResult]:
         width = int.from_bytes(pairs[0].before[16:20], "big")  # of a PNG
         try:
@@ -39,7 +39,7 @@ class HeldBackend(LocalBackend):
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
-        return await super().caption(pairs, model, options, hear)
+        return await super().caption(pairs, model, options, on_text)
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ def job(**values: Any) -> SweepJob:
 def faults(**values: Any) -> list[str]:
     with pytest.raises(ConfigError) as refused:
         job(**values)
-    return refused.value.faults
+    return refused.value.errors
 
 
 def test_a_trial_is_the_systems_defaults_under_the_sweeps_settings_under_the_rows(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from transformers import GenerationConfig
 
 from idc.captioning.calibration import YES, Calibration, fit_calibration, inputs_of
-from idc.captioning.contract import Seen
+from idc.captioning.contract import InputSize
 from idc.data.schema import IMAGE, Turn
 from idc.vlm.base import find_base, load_model
 from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
@@ -136,7 +136,7 @@ def test_samples_are_drawn_from_the_whole_distribution() -> None:
 def test_the_pieces_that_are_heard_add_up_and_a_character_is_heard_as_a_whole() -> None:
     model = captioner(KIND)
     dialogues, first, last = [[Turn("user", IMAGE * 2)]] * 3, [], []
-    answers = model.answer(BEFORES, AFTERS, dialogues, hear=[first.append, None, last.append])
+    answers = model.answer(BEFORES, AFTERS, dialogues, on_text=[first.append, None, last.append])
     assert ["".join(first), "".join(last)] == [answers[0].text, answers[2].text]
     assert min(len(first), len(last)) > 3
     text = "un café 变化 😀 fin"
@@ -245,9 +245,9 @@ def test_the_change_map_is_dark_where_nothing_changed_and_the_seen_size_is_repor
     assert maps[0].max() > 1e-3
     assert 0 <= min(one.min() for one in maps) <= max(one.max() for one in maps) <= 1
     shapes, seen = {
-        "llava_onevision": ([(4, 4), (3, 4), (4, 2), (4, 2)], Seen((34, 64), (41, 64))),
-        "internvl": ([(2, 2), (2, 2), (2, 2), (2, 2)], Seen((64, 64), (64, 64))),
-    }.get(kind, ([(2, 2), (1, 2), (3, 1), (3, 1)], Seen((32, 64), (32, 64))))
+        "llava_onevision": ([(4, 4), (3, 4), (4, 2), (4, 2)], InputSize((34, 64), (41, 64))),
+        "internvl": ([(2, 2), (2, 2), (2, 2), (2, 2)], InputSize((64, 64), (64, 64))),
+    }.get(kind, ([(2, 2), (1, 2), (3, 1), (3, 1)], InputSize((32, 64), (32, 64))))
     assert [one.shape for one in maps] == shapes
     assert described[1].seen == seen
     assert described[0].evidence == {"change_peak": maps[0].max(), "change_mean": maps[0].mean()}

@@ -32,7 +32,7 @@ class OracleConfig(ConfigModel):
     seed: int = Field(default=0, ge=0)
     """Seed of all draws."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if len(set(self.noise_kinds)) < len(self.noise_kinds):
             yield "noise_kinds names a kind twice"
 
@@ -101,7 +101,7 @@ class DescribeJob(ConfigModel):
     oracle: OracleConfig = OracleConfig()
     """Settings of describer=oracle."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         for name in ("endpoint", "oracle"):
             if name != self.describer and getattr(self, name) != type(self).model_fields[name].default:
                 yield f"{name}: not used with describer={self.describer}; leave it out"

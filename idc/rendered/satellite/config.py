@@ -61,7 +61,7 @@ class SatelliteConfig(ConfigModel):
     distractors: DistractorConfig = DistractorConfig()
     """What differs without being a change."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         for name in ("works", "settings"):
             if len(set(getattr(self, name))) < len(getattr(self, name)):
                 yield f"{name} names a value twice"

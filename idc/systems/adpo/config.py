@@ -78,8 +78,8 @@ class AdpoJob(TuningJob):
     whole steps. The paper does not say which weights are scored: here those of the best validation CIDEr
     (`keep_best`)."""
 
-    def faults(self) -> Iterator[str]:
-        yield from super().faults()
+    def errors(self) -> Iterator[str]:
+        yield from super().errors()
         if self.objective == "sft":
             fields = type(self).model_fields
             defaults = {name: fields[name].get_default() for name in _PREFERENCE_FIELDS}

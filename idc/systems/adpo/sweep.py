@@ -15,7 +15,7 @@ from idc.config import ConfigModel, missing
 from idc.data.store import fingerprint, read_manifest
 from idc.evaluation.config import EvaluateSection
 from idc.sweep.chain import Step, TrialSteps
-from idc.sweep.steps import EVALUATE_DERIVED, derived_faults, train_step, with_evaluation
+from idc.sweep.steps import EVALUATE_DERIVED, derived_errors, train_step, with_evaluation
 from idc.systems.adpo.config import AdpoJob
 from idc.training.hashing import content_or_id
 from idc.vlm.config import BaseConfig, base_content
@@ -66,9 +66,9 @@ class Trial(ConfigModel):
     evaluate: EvaluateSection = EvaluateSection()
     """Scores; the baselines are scored once for all trials, by a step of their own."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         # A default section counts as set, so that the base of the second stage is compared instead.
-        yield from derived_faults(self, {**DERIVED, "adpo": tuple(name for name in DERIVED["adpo"] if name != "base")})
+        yield from derived_errors(self, {**DERIVED, "adpo": tuple(name for name in DERIVED["adpo"] if name != "base")})
         if self.adpo.base != _TUNED:
             yield "adpo.base: the sweep sets it; remove it"
 

@@ -75,7 +75,7 @@ class GuidedCaptioner(VlmCaptioner):
         dialogues: Sequence[Sequence[Turn]],
         *,
         max_tokens: int | None = None,
-        hear: Sequence[Callable[[str], None] | None] | None = None,
+        on_text: Sequence[Callable[[str], None] | None] | None = None,
     ) -> list[Answer]:
         """The notes are before the first question of each dialogue, as in the tuning."""
         if len(befores) == len(afters) == len(dialogues):  # else the base class refuses them
@@ -83,7 +83,7 @@ class GuidedCaptioner(VlmCaptioner):
                 guided_turns(notes, with_default_turns(dialogue, self.prompt), self.quote)
                 for (notes, _), dialogue in zip(self.notes_and_maps(befores, afters), dialogues, strict=True)
             ]
-        return super().answer(befores, afters, dialogues, max_tokens=max_tokens, hear=hear)
+        return super().answer(befores, afters, dialogues, max_tokens=max_tokens, on_text=on_text)
 
     def maps(self, pairs: Pairs) -> list[np.ndarray]:
         return [extras.change_map for _, extras in pairs.more]

@@ -38,7 +38,7 @@ class BackboneConfig(ConfigModel):
     drop_path: float = Field(0.1, ge=0, lt=1)
     """Probability of dropping the last block in training; decreases linearly to 0 for the first."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         for level, (width, heads) in enumerate(zip(self.widths, self.heads, strict=True)):
             if width < 1 or heads < 1 or width % heads:
                 yield f"widths: {width} of level {level + 1} is not divisible by its heads, {heads}"
@@ -98,7 +98,7 @@ class GuideConfig(ConfigModel):
     """Word decoder. Its attention is initialised like torch's linear layers; MCI's like torch's MultiheadAttention:
     one Xavier-initialised projection of queries, keys and values, without biases."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         stride = 8 * self.backbone.first_stride
         if self.image_size % stride:
             yield f"image_size: {self.image_size} is not a multiple of {stride}, the stride of the last level"
@@ -229,7 +229,7 @@ class GuidedPromptConfig(ConfigModel):
     regions: bool = True
     """Quote counts and positions (fine branch)."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.style == "notebook" and not self.regions:
             yield "regions: style=notebook quotes none anyway; leave it out"
 
@@ -259,8 +259,8 @@ class ChangeVgJob(TuningJob):
     prompt: PromptConfig = PromptConfig(text=CAPTION_QUESTION)
     """The captioner's request for a caption: ChangeIMTI's, which is learned."""
 
-    def faults(self) -> Iterator[str]:
-        yield from super().faults()
+    def errors(self) -> Iterator[str]:
+        yield from super().errors()
         if len(set(self.tasks)) < len(self.tasks):
             yield f"tasks: {', '.join(self.tasks)} names one twice"
         if "captions" in self.model_fields_set and self.captions != "each":

@@ -14,7 +14,7 @@ from idc.changeimti.config import BuildChangeImtiJob
 from idc.data.store import fingerprint, read_manifest
 from idc.sweep.chain import Step, TrialSteps
 from idc.sweep.one_training import TrainingTrial
-from idc.sweep.steps import answers_step, derived_faults, train_step, with_evaluation
+from idc.sweep.steps import answers_step, derived_errors, train_step, with_evaluation
 from idc.systems.changevg.config import ChangeVgJob, GuidedPromptConfig, GuideJob
 from idc.vlm.config import BaseConfig, base_content
 
@@ -49,8 +49,8 @@ class _Tune(ChangeVgJob):
     pairs: str = ""
     base: BaseConfig = BaseConfig(source="shipped")
 
-    def faults(self) -> Iterator[str]:
-        for fault in super().faults():
+    def errors(self) -> Iterator[str]:
+        for fault in super().errors():
             if not fault.startswith("quote"):  # without a guide, which the chain sets
                 yield fault
 
@@ -83,8 +83,8 @@ class Trial(TrainingTrial):
             "changevg": ("name", "runs", "pairs", "more_pairs", "guide", "regions"),
         }
 
-    def faults(self) -> Iterator[str]:
-        yield from derived_faults(self, self.derived())
+    def errors(self) -> Iterator[str]:
+        yield from derived_errors(self, self.derived())
         if self.until == "guide" and not self.guided:
             yield "guided: until=guide scores the guide; take until=tuning"
         if not self.guided and self.changevg.quote != GuidedPromptConfig():

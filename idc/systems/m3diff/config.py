@@ -72,8 +72,8 @@ class M3DiffJob(TuningJob):
     def trains_own_module(self) -> bool:
         return self.mdp is not None
 
-    def faults(self) -> Iterator[str]:
-        yield from super().faults()
+    def errors(self) -> Iterator[str]:
+        yield from super().errors()
         if bool(self.pairs) == (self.mixture is not None):
             yield "pairs, mixture: give one of the two"
         if self.mixture is None:

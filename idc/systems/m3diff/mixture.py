@@ -94,11 +94,11 @@ class MixtureConfig(ConfigModel):
         """Which captions of a set are samples."""
         return self.used[name].captions or ("each" if name in TABLE_9 else "one")
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         for name, data_set in self.sets.items():  # sections in a mapping are not looked at by the config's own checks
             for key, section in ((name, data_set), (f"{name}.prompt", data_set.prompt)):
                 if section is not None:
-                    yield from (f"sets.{key}.{fault}" for fault in section.all_faults())
+                    yield from (f"sets.{key}.{fault}" for fault in section.all_errors())
         if not self.used:
             yield f"without: leaves out all sets ({', '.join(self.sets)}), so there is nothing to train on"
         for name in self.without:

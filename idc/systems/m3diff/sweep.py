@@ -19,7 +19,7 @@ from idc.data.store import fingerprint, read_manifest
 from idc.evaluation.config import EvaluateSection
 from idc.evaluation.judge import JudgeSection
 from idc.sweep.chain import Step, TrialSteps
-from idc.sweep.steps import EVALUATE_DERIVED, JUDGE_DERIVED, derived_faults, train_step, with_evaluation
+from idc.sweep.steps import EVALUATE_DERIVED, JUDGE_DERIVED, derived_errors, train_step, with_evaluation
 from idc.systems.m3diff.config import M3DiffJob
 from idc.systems.m3diff.mixture import check_sets, prompt_of_dataset
 from idc.vlm.config import GenerateConfig, PromptConfig, base_content
@@ -38,8 +38,8 @@ DERIVED = {
 class _Train(M3DiffJob):
     """The training: without `mixture` on the training split of the scored pairs."""
 
-    def faults(self) -> Iterator[str]:
-        for fault in super().faults():
+    def errors(self) -> Iterator[str]:
+        for fault in super().errors():
             if not fault.startswith("pairs"):  # the trial's
                 yield fault
 
@@ -77,8 +77,8 @@ class Trial(ConfigModel):
         configured = self.m3diff.generation
         return configured.model_copy(update={"max_new_tokens": self.max_new_tokens or configured.max_new_tokens})
 
-    def faults(self) -> Iterator[str]:
-        yield from derived_faults(self, DERIVED)
+    def errors(self) -> Iterator[str]:
+        yield from derived_errors(self, DERIVED)
         try:
             _ = self.question
         except ValueError as error:

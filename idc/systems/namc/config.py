@@ -36,7 +36,7 @@ class ImageConfig(ConfigModel):
     stem_channels: tuple[int, ...] = (32, 64, 128, 128)
     """Channels of the four levels of `cnn: stem`, each of which halves the resolution."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.cnn == "stem" and len(self.stem_channels) != 4:
             yield f"stem_channels: {len(self.stem_channels)} levels; a stride of {CNN_STRIDE} pixels needs 4"
         if any(channels < 8 or channels % 8 for channels in self.stem_channels):
@@ -58,7 +58,7 @@ class ClipConfig(ConfigModel):
     heads: int = Field(4, ge=1)
     """Attention heads. Paper: 12 (images), 8 (texts)."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.width % self.heads:
             yield f"width: {self.width} is not divisible by heads = {self.heads}"
 
@@ -148,7 +148,7 @@ class EncoderConfig(ConfigModel):
     thousand pairs the decoder then learns to attend within hundreds of steps. It is computed over a worker's
     micro-batch, so accumulation and the number of workers change its numbers; captioning uses running averages."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.width % self.heads:
             yield f"width: {self.width} is not divisible by heads = {self.heads}"
 
@@ -184,7 +184,7 @@ class ModelConfig(ConfigModel):
     decoder: DecoderConfig = DecoderConfig()
     """FDG's multi-modal decoder."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.decoder.width != self.encoder.width:
             yield (
                 f"decoder.width: {self.decoder.width}, but it attends to the encoder, whose width is "
@@ -251,7 +251,7 @@ class PretrainJob(_RunConfig):
     """The loop. Paper: 20 epochs of 512 pairs, Adam. An epoch has every pair once. `clip_norm` bounds the gradient of
     all three modules together; the paper states no clipping, 0 is without."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         reconstructs = self.nim.enabled and self.mir.enabled
         if self.mir.enabled and not self.nim.enabled:
             yield "mir.enabled: without NIM no position is masked, so there is nothing to reconstruct; set it to false"
@@ -305,7 +305,7 @@ class FinetuneJob(_RunConfig):
     `eval_every` must lie below the steps of the run (Image-Editing-Request: 479); how the paper selects is not stated.
     `clip_norm` as in pre-training."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if (self.pretrained is None) == (self.model is None):
             yield "pretrained, model: give one of the two; a pre-trained artifact has its own model"
 

@@ -12,7 +12,7 @@ from idc.config import ConfigModel, missing
 from idc.data.store import fingerprint, read_manifest
 from idc.evaluation.config import EvaluateSection
 from idc.sweep.chain import Step, TrialSteps
-from idc.sweep.steps import EVALUATE_DERIVED, derived_faults, train_step, with_evaluation
+from idc.sweep.steps import EVALUATE_DERIVED, derived_errors, train_step, with_evaluation
 from idc.systems.namc.config import FinetuneJob, PretrainJob
 from idc.training.hashing import content_or_id
 
@@ -37,8 +37,8 @@ class _Pretrain(_Filled, PretrainJob):
     pairs: str = ""
     tokenizer: str | None = ""
 
-    def faults(self) -> Iterator[str]:
-        for fault in super().faults():
+    def errors(self) -> Iterator[str]:
+        for fault in super().errors():
             if not fault.startswith("tokenizer"):  # the trial's
                 yield fault
 
@@ -69,8 +69,8 @@ class Trial(ConfigModel):
     evaluate: EvaluateSection = EvaluateSection()
     """Scores; the baselines are scored once for all trials, by a step of their own."""
 
-    def faults(self) -> Iterator[str]:
-        yield from derived_faults(self, DERIVED)
+    def errors(self) -> Iterator[str]:
+        yield from derived_errors(self, DERIVED)
         reconstructs = self.pretrain.nim.enabled and self.pretrain.mir.enabled
         if self.described and reconstructs and self.pretrain.mir.target == "discrete" and self.tokenizer is None:
             yield "tokenizer: required; MIR reconstructs the tokens of an image tokenizer"

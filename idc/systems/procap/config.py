@@ -57,7 +57,7 @@ class EncoderConfig(ConfigModel):
     token; the alignment token is dropped without shifting the attention mask, so the mask applies to the consistency
     token and the first patch instead."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.width % self.heads:
             yield f"width: {self.width} is not divisible by heads = {self.heads}"
         if wrong := [width for width in self.stem if width < 1 or width % STEM_GROUPS]:
@@ -94,7 +94,7 @@ class DecoderConfig(ConfigModel):
     """true: only the unknown word is never generated (official: special tokens may be, and padding does not end the
     caption). false: nor are padding and a second begin token."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.width % self.heads:
             yield f"width: {self.width} is not divisible by heads = {self.heads}"
         if self.width % 2:
@@ -133,7 +133,7 @@ class MaskingConfig(ConfigModel):
     from a to b (official, where a = b leaves nothing to draw; also the demo's and the small presets, with which their
     figures were measured)."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         total = self.random + self.entire + self.in_block + self.out_of_block
         if abs(total - 1.0) > 1e-6:
             yield (
@@ -179,7 +179,7 @@ class LossConfig(ConfigModel):
     """Colour shifting changes one channel of every frame (eq. 18). Official: false: of one frame, one channel or, with
     probability 1/4, all."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.msm == self.align == self.consistency == 0.0:
             yield "msm, align and consistency: at least one loss needs a weight above 0"
 
@@ -227,7 +227,7 @@ class PretrainJob(_RunConfig):
     train: TrainConfig = TrainConfig(steps=200_000, batch_size=8)
     """The loop."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         micro = self.train.batch_size // (self.train.num_workers * self.train.grad_accumulation)
         if self.loss.align_negative == "swap_halves" and self.loss.align > 0 and micro % 2:
             yield f"loss.align_negative: swap_halves needs an even micro-batch, got {micro} samples per worker"
@@ -287,7 +287,7 @@ class FinetuneJob(_RunConfig):
     train: TrainConfig = TrainConfig(epochs=40, batch_size=16, keep_best=KeepBest(metric="CIDEr"))
     """The loop; the best validation CIDEr is selected (official: test CIDEr)."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.pretrained is not None and self.encoder is not None:
             yield "encoder: given together with pretrained, which has its own encoder; remove one of them"
 
@@ -322,7 +322,7 @@ class ConvertJob(ConfigModel):
     separate_layers: int = Field(9, ge=1)
     """clip4idc: blocks that see one image, before those that see both; in no tensor. Official: 9 of 12."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.kind == "stage2" and self.vocabulary is None:
             yield "vocabulary: required for stage2; without it the ids of its words have no names"
         if self.kind == "stage1" and self.clip_tokenizer is None:

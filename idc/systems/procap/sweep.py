@@ -14,7 +14,7 @@ from idc.config import ConfigModel, missing
 from idc.data.store import fingerprint, read_manifest
 from idc.evaluation.config import EvaluateSection
 from idc.sweep.chain import Step, TrialSteps
-from idc.sweep.steps import EVALUATE_DERIVED, derived_faults, train_step, with_evaluation
+from idc.sweep.steps import EVALUATE_DERIVED, derived_errors, train_step, with_evaluation
 from idc.systems.procap.config import FinetuneJob, PretrainJob
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.training.artifact import captioning_identity
@@ -82,12 +82,12 @@ class Trial(ConfigModel):
     evaluate: EvaluateSection = EvaluateSection()
     """Scores; the baselines are scored once for all trials, by a step of their own."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if (self.procedures is None) == (self.build is None):
             yield "procedures, build: give one of the two"
         if self.pretrained is not None and not self.explicit_modeling:
             yield "pretrained: explicit_modeling=false trains without a stage 1; give one of the two"
-        yield from derived_faults(self, DERIVED)
+        yield from derived_errors(self, DERIVED)
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")

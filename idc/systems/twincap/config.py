@@ -117,7 +117,7 @@ class TwinCapJob(ConfigModel):
     train: TrainConfig = TrainConfig(epochs=30, batch_size=64, keep_best=KeepBest(metric="CIDEr"))
     """The loop; the best validation CIDEr is selected."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.ema and self.train.zero_stage == 3:
             yield "ema: zero_stage=3 shards the weights that are averaged; take zero_stage=2, or ema=0"
         if self.model.peaks and not self.supervision.dense:

@@ -33,7 +33,7 @@ class WrapJob(ZeroShotConfig):
     """The base's weights are on this machine, or downloaded with `base.download=true`. false: neither, for a model that
     runs behind an endpoint."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         yield from remote(self.out, "out", "an artifact")
 
 

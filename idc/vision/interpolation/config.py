@@ -38,7 +38,7 @@ class VFIformerConfig(ConfigModel):
     """Images are padded to multiples of this (zeros, evenly on both sides, as in the official test) and the result is
     cropped. Official: 64 for both variants; 1/8 of it must be a multiple of `window`."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.width % self.heads:
             yield f"width: {self.width} is not divisible by heads = {self.heads}"
         if self.width % 2:

@@ -38,7 +38,7 @@ class PairEncoderConfig(ConfigModel):
     embedding: int = Field(512, ge=1)
     """Width of the vectors of pairs and texts."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.image_size % self.patch_size:
             yield (
                 f"image_size: {self.image_size} is not divisible by patch_size = {self.patch_size}; take "
@@ -98,7 +98,7 @@ class TrainPairEncoderJob(ConfigModel):
     )
     """The loop."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.max_words > self.encoder.text_positions:
             yield f"max_words: {self.max_words} is more than encoder.text_positions = {self.encoder.text_positions}"
         if self.train.grad_accumulation > 1:

@@ -41,7 +41,7 @@ class TokenizerConfig(ConfigModel):
     """Antialiased filter that resizes images to `image_size`. Official: bilinear, without rounding to whole grey levels
     afterwards; the captioner does the same, while frames of stored procedures are rounded."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.image_size % self.stride:
             yield (
                 f"image_size: {self.image_size} is not divisible by {self.stride} = patch_size * 2 ** "
@@ -107,7 +107,7 @@ class TokenizerLossConfig(ConfigModel):
     optim: GroupConfig = GroupConfig(lr=1e-3, schedule="linear_warmup_decay", warmup_share=0.05)
     """Learning rate of encoder, decoder and discriminator."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.l1 == self.l2 == 0:
             yield "l1 and l2: at least one needs a weight above 0"
 
@@ -132,7 +132,7 @@ class TrainTokenizerJob(ConfigModel):
     train: TrainConfig = TrainConfig(steps=100_000, batch_size=32)
     """The loop."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.loss.adversarial and self.train.zero_stage == 3:
             yield (
                 "loss.adversarial: the discriminator is called with detached weights, which ZeRO stage 3 shards; "

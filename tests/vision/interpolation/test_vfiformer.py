@@ -145,7 +145,7 @@ def test_the_network_sees_bgr_padded_evenly_with_zeros() -> None:
 def test_faults_of_the_shape() -> None:
     with pytest.raises(ConfigError) as caught:
         load(VFIformerConfig, None, {"width": 9, "window": 6, "depths": [[1, 1]], "pad_multiple": 40})
-    assert [fault.split(":")[0] for fault in caught.value.faults] == [
+    assert [fault.split(":")[0] for fault in caught.value.errors] == [
         "width",
         "width",
         "window",

@@ -76,7 +76,7 @@ class ProceduresConfig(ConfigModel):
     max_reject_share: float = Field(0.05, ge=0, le=1)
     """The build fails if a larger share of the pairs is rejected."""
 
-    def faults(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         if self.num_keyframes > self.num_between:
             yield f"num_keyframes: {self.num_keyframes} cannot be drawn from 2^depth - 1 = {self.num_between} frames"
         if self.strategy in ("visual_text", "mixed") and self.pair_encoder is None:

@@ -15,7 +15,7 @@ from rasterio.warp import transform_geom
 
 from idc.captioning.contract import Candidate, Description
 from idc.data.pipeline import run_local
-from idc.geo.placed_pair import MOST_POLYGONS, PlacedChanges, decode_placed, placed_changes
+from idc.geo.georeferenced_pair import MOST_POLYGONS, GeoreferencedChanges, decode_georeferenced, georeferenced_changes
 from idc.geo.scene_job import caption_scene
 from tests.geo.pairs import SIDE, job, pair
 from tests.geo.scenes import UTM, DrawnPair, draw_pair, ground, write
@@ -24,10 +24,10 @@ from tests.geo.toy import DifferenceCaptioner
 MOST = 10**7
 
 
-def changes_of(before: bytes, after: bytes, classes: bool = True) -> PlacedChanges:
-    pixels, grid = decode_placed(before, after, MOST)
+def changes_of(before: bytes, after: bytes, classes: bool = True) -> GeoreferencedChanges:
+    pixels, grid = decode_georeferenced(before, after, MOST)
     [description] = DifferenceCaptioner(classes).describe([pixels.before], [pixels.after], change_map=True)
-    return placed_changes(description, grid)
+    return georeferenced_changes(description, grid)
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +87,11 @@ def test_position_and_corners_in_a_wide_pair_on_a_turned_grid(tmp_path: Path) ->
 
 
 def test_of_very_many_polygons_the_largest_are_kept_and_the_others_counted(tmp_path: Path) -> None:
-    _, grid = decode_placed(*(path.read_bytes() for path in pair(tmp_path)), MOST)
+    _, grid = decode_georeferenced(*(path.read_bytes() for path in pair(tmp_path)), MOST)
     dots = np.zeros((SIDE, SIDE), np.float32)
     dots[::2, ::2] = 1
     dots[60, 0:19] = 1  # ten of the dots, joined
-    changes = placed_changes(Description((Candidate("dots", -1.0),), change_map=dots), grid, min_area=0)
+    changes = georeferenced_changes(Description((Candidate("dots", -1.0),), change_map=dots), grid, min_area=0)
     areas = [feature["properties"]["area_m2"] for feature in changes.geojson["features"]]
     assert len(areas) == MOST_POLYGONS
     assert areas[0] == pytest.approx(max(areas)) == pytest.approx(19 * 0.25, rel=0.01)
@@ -102,13 +102,13 @@ def test_of_very_many_polygons_the_largest_are_kept_and_the_others_counted(tmp_p
 def test_a_damaged_file_and_too_many_pixels_are_refused(tmp_path: Path) -> None:
     before, after = (path.read_bytes() for path in pair(tmp_path))
     with pytest.raises(ValueError, match=r"^after.tif is damaged in rows"):
-        decode_placed(before, after[: len(after) // 2], MOST)
+        decode_georeferenced(before, after[: len(after) // 2], MOST)
     with pytest.raises(ValueError, match=r"^after.tif cannot be read as a GeoTIFF"):
-        decode_placed(before, b"II*\0 no TIFF", MOST)
+        decode_georeferenced(before, b"II*\0 no TIFF", MOST)
     with pytest.raises(ValueError, match=r"before.tif has 120 x 120 pixels, more than max_pixels=14000"):
-        decode_placed(before, after, 14_000)
+        decode_georeferenced(before, after, 14_000)
     named = write(tmp_path / "named.tif", ground()[:SIDE, :SIDE])
     with rasterio.open(named, "r+") as raster:
         raster.update_tags(ns="OVERVIEWS", OVERVIEW_FILE="/etc/passwd")
     with pytest.raises(ValueError, match=r"after.tif names a file of overviews, which is not opened"):
-        decode_placed(before, named.read_bytes(), MOST)
+        decode_georeferenced(before, named.read_bytes(), MOST)

@@ -31,7 +31,7 @@ _SETTINGS = ("reproject=true", "scaling=", "bands=", "pixel_coordinates=true", "
 """What refusals of a scene advise."""
 
 
-def decode_placed(
+def decode_georeferenced(
     before: bytes, after: bytes, max_pixels: int, names: tuple[str, str] = NAMES
 ) -> tuple[Pixels, PixelGrid]:
     """Both images in whole, 8-bit RGB, black where either has no data.
@@ -77,7 +77,7 @@ def _whole(scene: ScenePair) -> tuple[Pixels, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class PlacedChanges:
+class GeoreferencedChanges:
     """What changed in a pair, on the ground.
 
     Attributes:
@@ -90,9 +90,9 @@ class PlacedChanges:
     geojson: dict[str, Any]
 
 
-def placed_changes(
+def georeferenced_changes(
     description: Description, grid: PixelGrid, threshold: float = 0.5, min_area: float = 10.0
-) -> PlacedChanges:
+) -> GeoreferencedChanges:
     """The changes of a described pair, which has a change map.
 
     They are outlined on a grid of at most :data:`MAP_SIDE` pixels a side, which is finer than maps are.
@@ -130,7 +130,7 @@ def placed_changes(
         for number, change in enumerate(changes[:MOST_POLYGONS], 1)
     ]
     left_out = {"left_out": len(changes) - len(features)} if len(changes) > len(features) else {}
-    return PlacedChanges(
+    return GeoreferencedChanges(
         scene_sentence(tallies, "m2", min_area, float(grid.valid.mean())),
         {"type": "FeatureCollection", **left_out, "features": features},
     )
