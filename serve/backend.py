@@ -160,7 +160,8 @@ class Backend(Protocol):
         Args:
             model: its name in the config.
             on_text: of a single pair: called in the event loop with each piece of the answer in its dialogue, as
-                soon as it is generated. The pieces are a beginning of the answer's text, but for white space around that.
+                soon as it is generated. The pieces are a beginning of the answer's text, but for white space around
+                that.
 
         Raises:
             Busy: the queues are full.
