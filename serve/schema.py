@@ -81,7 +81,7 @@ class CandidateAnswer(ClosedModel):
     """Natural logarithm, mean over the tokens."""
 
 
-class InputSize(ClosedModel):
+class InputSizeAnswer(ClosedModel):
     """Height and width in pixels at which the model saw the images; larger ones were resized to it."""
 
     before: list[int] = Field(min_length=2, max_length=2)
@@ -116,7 +116,7 @@ class AssessedAnswer(ClosedModel):
     the model is not familiar with. Null if it was not asked."""
     claims: list[Claim] | None = None
     """The same as data; null if it was not asked."""
-    seen: InputSize | None = None
+    seen: InputSizeAnswer | None = None
     """At what size the model saw the images; null if it does not report it."""
 
 
