@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from cluster.config import ClusterConfig
 from idc.config import ConfigModel, missing_inputs
+from idc.data.object_store import probe_error, write_probe
 from idc.data.remote_copies import is_uri
 
 PROBE_TIMEOUT_S = 60.0
@@ -110,6 +111,8 @@ def probe(job: ConfigModel | None, marker: str | None) -> list[str]:
     faults = missing_inputs(job)
     if marker is None:
         return faults
+    if is_uri(marker):
+        return [*faults, *filter(None, [probe_error(marker)])]
     folder = Path(marker).parent
     if not Path(marker).exists():
         return [*faults, f"does not see what is written to {str(folder)!r}; it must be on storage of all nodes"]
@@ -122,9 +125,13 @@ def probe(job: ConfigModel | None, marker: str | None) -> list[str]:
 
 @contextmanager
 def _marker(out: str | None) -> Iterator[str | None]:
-    """A file in the output folder, which is made for it if need be; on object storage none."""
-    if out is None or is_uri(out):
+    """A file in the output folder, which is made for it if need be; on object storage a small object."""
+    if out is None:
         yield None
+        return
+    if is_uri(out):
+        with write_probe(out, "output") as uri:
+            yield uri
         return
     folder = Path(out).absolute()
     try:

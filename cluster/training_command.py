@@ -68,9 +68,9 @@ def train_command(
                 result = launch(entry, payload, train, run_dir, local=args.local, overwrite=args.overwrite)
         except (ValueError, Unreachable) as error:
             raise SystemExit(f"{job.name}: {error}") from None
-    metrics = "  ".join(f"{name} {metric_text(name, value)}" for name, value in sorted(result["metrics"].items()))
-    print(
-        f"{job.name}: {result['steps']} steps, {result['seconds_per_step']:.3g} s each, best at {result['best_step']}; "
-        f"validation {metrics or '(none)'}; artifact {join(run_dir, 'artifact')}"
-    )
-    print(f"next: {after_training(entry, job, join(run_dir, 'artifact'))}")
+        metrics = "  ".join(f"{name} {metric_text(name, value)}" for name, value in sorted(result["metrics"].items()))
+        print(
+            f"{job.name}: {result['steps']} steps, {result['seconds_per_step']:.3g} s each, best at "
+            f"{result['best_step']}; validation {metrics or '(none)'}; artifact {join(run_dir, 'artifact')}"
+        )
+        print(f"next: {after_training(entry, job, join(run_dir, 'artifact'))}")

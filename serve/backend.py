@@ -116,7 +116,7 @@ class PairResult:
 
 
 @dataclass(frozen=True)
-class Abilities:
+class Capabilities:
     """Properties of a loaded model."""
 
     trained_on: str | None
@@ -137,11 +137,11 @@ class ModelStatus:
     """Why the model cannot be served."""
     newer_error: str | None = None
     """Why a newer version is not served while ``version`` continues to serve."""
-    abilities: Abilities | None = None
+    capabilities: Capabilities | None = None
     """None until a replica has reported them."""
 
 
-class Busy(Exception):
+class Overloaded(Exception):
     """The replicas accept no requests at present (answered by 503 with Retry-After). Without a text: full queues."""
 
 
@@ -164,7 +164,7 @@ class Backend(Protocol):
                 that.
 
         Raises:
-            Busy: the queues are full.
+            Overloaded: the queues are full.
             ValueError: the model does not support the options.
         """
         ...

@@ -39,7 +39,7 @@ from idc.data.images import encode_png, resize_image
 from idc.endpoint.chat_endpoint import EndpointError, NotAnswered, RequestRefused
 from idc.geo.pixel_grid import PixelGrid
 from serve.backend import (
-    Abilities,
+    Capabilities,
     Options,
     PairResult,
     ShownClasses,
@@ -65,7 +65,7 @@ class ServedCaptioner:
         threads: number of torch's and OpenCV's threads of the whole process; by default unchanged.
 
     Attributes:
-        abilities: training data and supported options.
+        capabilities: training data and supported options.
         objects: settings of ``objects``.
 
     Raises:
@@ -77,7 +77,7 @@ class ServedCaptioner:
         self._answers = "answer" in self.captioner.capabilities
         maps = "map" in self.captioner.capabilities
         trained_on = None if isinstance(self.captioner, AutoCaptioner) else self.captioner.trained_on
-        self.abilities = Abilities(trained_on, maps, self._answers)
+        self.capabilities = Capabilities(trained_on, maps, self._answers)
 
     def warm_up(self) -> None:
         """Caption a pair with a change, so that all is loaded and allocated before the first request, also the detector
@@ -115,7 +115,7 @@ class ServedCaptioner:
 
     def _captioned(self, pairs: Sequence[DecodedPair], options: Options) -> list[PairResult]:
         images = [pair.pixels for pair in pairs if isinstance(pair.pixels, Pixels)]
-        grids = [pair.grid if self.abilities.can_map else None for pair in pairs]
+        grids = [pair.grid if self.capabilities.can_map else None for pair in pairs]
         described = describe_batch(self.captioner, images, [_options(options, grid is not None) for grid in grids])
         return [captioned(result, options, grid, self.objects) for result, grid in zip(described, grids, strict=True)]
 

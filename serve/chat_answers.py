@@ -27,7 +27,7 @@ from serve.service import AdmittedJob
 from serve.streaming import Events, respond, server_sent_event
 
 _ASSESSED = dict.fromkeys(AssessedAnswer.model_fields)
-"""The assessment of an answer to a question, apart from ``seen``."""
+"""The assessment of an answer to a question, apart from ``input_size``."""
 
 
 async def chat_answer(admitted: AdmittedJob) -> Response:
@@ -102,8 +102,8 @@ def _said(result: PairResult, job: ParsedRequest) -> tuple[list[Any], tuple[int,
     assert said is not None
     text = before(said.text, job.stop)
     choice = _choice(0, text, said.cut_off and text == said.text, said.confidence, said.log_probability)
-    seen = None if said.seen is None else said.seen.to_dict()
-    return [choice], (said.prompt_tokens, said.tokens), {**_ASSESSED, "seen": seen}
+    input_size = None if said.input_size is None else said.input_size.to_dict()
+    return [choice], (said.prompt_tokens, said.tokens), {**_ASSESSED, "input_size": input_size}
 
 
 def _captions(result: PairResult, job: ParsedRequest) -> tuple[list[Any], tuple[int, int], dict[str, Any]]:

@@ -181,7 +181,7 @@ class Choice(ClosedModel):
 
 
 class ChatAnswer(AssessedAnswer):
-    """A chat completion. ``changed_probability`` to ``seen`` are not fields of the OpenAI interface."""
+    """A chat completion. ``changed_probability`` to ``input_size`` are not fields of the OpenAI interface."""
 
     id: str
     """``chatcmpl-`` followed by the id of the request."""
@@ -231,7 +231,7 @@ class Model(ClosedModel):
             version=status.version,
             error=status.error,
             newer_error=status.newer_error,
-            **({} if status.abilities is None else asdict(status.abilities)),
+            **({} if status.capabilities is None else asdict(status.capabilities)),
         )
 
 

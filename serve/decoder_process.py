@@ -32,7 +32,7 @@ def main() -> None:
         sys.stdout.buffer.flush()
 
 
-def decode_georeferenced(before: bytes, after: bytes, max_pixels: int) -> tuple[Pixels, PixelGrid]:
+def decode_geotiffs(before: bytes, after: bytes, max_pixels: int) -> tuple[Pixels, PixelGrid]:
     """The pixels of a pair of GeoTIFFs, and their grid.
 
     Raises:

@@ -23,7 +23,7 @@ from idc.captioning.counted import Part
 from idc.data.images import MAX_PIXELS, ImageError, decode_image, num_pixels
 from idc.geo.pixel_grid import PixelGrid
 from serve.backend import EncodedPair, RequestDialogue
-from serve.decoder_process import decode_georeferenced
+from serve.decoder_process import decode_geotiffs
 from serve.pieces import Hear
 
 _NAME = "bytes of a request"
@@ -80,7 +80,7 @@ class Decoders:
         role, grid = "before", None
         try:
             if pair.placed:
-                pixels, grid = await self._in_process(decode_georeferenced, pair.before, pair.after, self._max_pixels)
+                pixels, grid = await self._in_process(decode_geotiffs, pair.before, pair.after, self._max_pixels)
             else:
                 before = await self._image(pair.before)
                 role = "after"

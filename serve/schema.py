@@ -81,7 +81,7 @@ class CandidateAnswer(ClosedModel):
     """Natural logarithm, mean over the tokens."""
 
 
-class InputSize(ClosedModel):
+class InputSizeAnswer(ClosedModel):
     """Height and width in pixels at which the model saw the images; larger ones were resized to it."""
 
     before: list[int] = Field(min_length=2, max_length=2)
@@ -92,7 +92,7 @@ class InputSize(ClosedModel):
 
 class AssessedAnswer(ClosedModel):
     """How far the captions of a pair can be trusted. Every field is null if there is no caption; in an answer to a
-    question only ``seen`` is not."""
+    question only ``input_size`` is not."""
 
     changed_probability: float | None = None
     """Calibrated probability that anything changed; null if the model is not calibrated."""
@@ -116,7 +116,7 @@ class AssessedAnswer(ClosedModel):
     the model is not familiar with. Null if it was not asked."""
     claims: list[Claim] | None = None
     """The same as data; null if it was not asked."""
-    seen: InputSize | None = None
+    input_size: InputSizeAnswer | None = None
     """At what size the model saw the images; null if it does not report it."""
 
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from idc.config import did_you_mean
-from serve.backend import Backend, Busy, EncodedPair, PairResult
+from serve.backend import Backend, EncodedPair, Overloaded, PairResult
 from serve.config import ServeConfig
 from serve.context import RequestContext
 from serve.errors import ApiError, busy, internal_error
@@ -128,7 +128,7 @@ class AdmittedJob:
         try:
             async with asyncio.timeout(timeout_s):
                 results = await service.backend.caption(pairs, self.context.model, job.options, on_text)
-        except Busy as error:
+        except Overloaded as error:
             raise busy(str(error) or "the queues of all replicas are full; try again") from None
         except TimeoutError:
             raise ApiError(504, "timeout", f"no caption was available within {timeout_s:g} s") from None

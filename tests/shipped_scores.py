@@ -54,8 +54,8 @@ def caption_differences(folder: Path, artifact: Path, which: int) -> list[str]:
     assert claims is not None
     lines = [] if evaluation.pairs == stored["pairs"] else [f"{evaluation.pairs} pairs"]
     for name, rate in (("right_type", claims.change_type), ("right_object", claims.object)):
-        if rate.of != stored[name]["of"] or abs(rate.right - stored[name]["right"]) > most:
-            lines.append(f"{name}: {rate.right} of {rate.of}, stored {stored[name]['right']}")
+        if rate.total != stored[name]["of"] or abs(rate.right - stored[name]["right"]) > most:
+            lines.append(f"{name}: {rate.right} of {rate.total}, stored {stored[name]['right']}")
     # A single pair may count three times the mean.
     if abs(cider - stored["cider"]) > 3 * stored["cider"] * most / stored["pairs"]:
         lines.append(f"CIDEr: {cider:.4f}, stored {stored['cider']:.4f}")

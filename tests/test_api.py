@@ -17,7 +17,7 @@ from idc.captioning.contract import Candidate, Claim, Description, Region
 from idc.captioning.loading import SHIPPED, artifact_folder
 from idc.evaluation.record import Prediction
 from idc.evaluation.score import evaluate_captions as score
-from idc.metrics.protocols import ProtocolName, protocol
+from idc.metrics.protocols import ProtocolName, get_protocol
 from idc.training.artifact import IDENTITY_TAG, artifact_identity
 from tests.captioning.toy import ToyCaptioner
 from tests.systems.objects.test_regions import BLUE, RED, ground, with_disk
@@ -178,7 +178,7 @@ def test_scores_are_those_of_an_evaluation(name: ProtocolName) -> None:
         Prediction(pair_id=f"p{i}", caption=caption, references=texts)
         for i, (caption, texts) in enumerate(zip(CAPTIONS, REFERENCES, strict=True))
     ]
-    expected = score(rows, by=protocol(name))[0].scores
+    expected = score(rows, protocol=get_protocol(name))[0].scores
     assert idc.evaluate(CAPTIONS, REFERENCES, protocol=name).scores == pytest.approx(expected)
     by_id = {f"p{i}": text for i, text in enumerate(CAPTIONS)}
     shuffled = {f"p{i}": REFERENCES[i] for i in (2, 0, 1)}

@@ -99,7 +99,7 @@ class Answer:
         tokens: number of these tokens.
         prompt_tokens: number of tokens that the model read, image tokens included.
         cut_off: the message ended at the maximum length and not by an end token.
-        seen: at what size the model saw the images; None for a captioner that does not report it.
+        input_size: at what size the model saw the images; None for a captioner that does not report it.
     """
 
     text: str
@@ -107,7 +107,7 @@ class Answer:
     tokens: int
     prompt_tokens: int
     cut_off: bool = False
-    seen: InputSize | None = None
+    input_size: InputSize | None = None
 
     @property
     def confidence(self) -> float:
@@ -199,7 +199,7 @@ class Description:
         attributes: what changed, as values, JSON-able: ``type``, and ``before`` and ``after``, each None or the changed
             object's ``size``, ``color``, ``material`` and ``shape``; each a ``value`` with its ``probability``. None
             for a captioner that only writes captions.
-        seen: at what size the model saw the images; None for a captioner that does not report it.
+        input_size: at what size the model saw the images; None for a captioner that does not report it.
         tokens: numbers of tokens that were read and written for the candidates; None for a captioner without a text to
             read.
         regions: in which the images differ, the largest first; None if they were not looked for.
@@ -219,7 +219,7 @@ class Description:
     familiarity: float | None = None
     trained_on: str | None = None
     attributes: Mapping[str, Any] | None = None
-    seen: InputSize | None = None
+    input_size: InputSize | None = None
     tokens: tuple[int, int] | None = None
     regions: tuple[Region, ...] | None = None
     claims: tuple[Claim, ...] | None = None
@@ -239,7 +239,7 @@ class Description:
             **self.best.to_dict(),
             **self.assessment,
             "captioner": self.captioner,
-            "seen": None if self.seen is None else self.seen.to_dict(),
+            "input_size": None if self.input_size is None else self.input_size.to_dict(),
             "attributes": self.attributes,
             "regions": None if self.regions is None else [region.to_dict() for region in self.regions],
             "claims": None if self.claims is None else [claim.to_dict() for claim in self.claims],

@@ -72,7 +72,7 @@ SCHEMA = pa.schema(
         pa.field("verdict_text", pa.string()),  # reason of "unsure"
         pa.field("warning", pa.string()),  # reason not to trust the caption
         # [height, width] at which the model saw the images, if it reports it
-        pa.field("seen", pa.struct([("before", pa.list_(pa.int32())), ("after", pa.list_(pa.int32()))])),
+        pa.field("input_size", pa.struct([("before", pa.list_(pa.int32())), ("after", pa.list_(pa.int32()))])),
         # of objects, which also speaks of pairs that another captioner is not familiar with: where and how the images
         # differ, what changed as data, and as a sentence
         pa.field("regions", pa.list_(pa.struct(_REGION))),

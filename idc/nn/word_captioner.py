@@ -98,7 +98,7 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         self.device = device
         self.beams, self.length_penalty = beams, length_penalty
         height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
-        self._seen = InputSize((height, width), (height, width))
+        self._input_size = InputSize((height, width), (height, width))
         self._decoder, self._rules, self._cached = decoder, dict(rules), cached
         self.bf16 = speed == "bf16"
         if self.bf16 and device.type == "cpu" and not bfloat16_is_native():
@@ -156,7 +156,7 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
                 familiarity=familiarity,
                 trained_on=self.trained_on,
                 attributes=findings.attributes,
-                seen=self._seen,
+                input_size=self._input_size,
             )
             for ids, lengths, totals, findings, familiarity in zip(*parts, more, familiar, strict=True)
         ]

@@ -169,7 +169,7 @@ class VlmCaptioner(Captioner):
                 evidence=evidence[pair],
                 familiarity=familiarity,
                 trained_on=self.trained_on,
-                seen=self._seen(pairs, pair),
+                input_size=self._input_size(pairs, pair),
             )
             if self.calibration is not None:
                 description = replace(description, changed=self.calibration(description))
@@ -259,7 +259,7 @@ class VlmCaptioner(Captioner):
                 tokens=len(best.ids),
                 prompt_tokens=len(prompt),
                 cut_off=not best.ended,
-                seen=self._seen(pairs, pair),
+                input_size=self._input_size(pairs, pair),
             )
             for pair, ((best, *_), prompt) in enumerate(zip(generated, prompts, strict=True))
         ]
@@ -323,7 +323,7 @@ class VlmCaptioner(Captioner):
     def _candidate(self, hypothesis: Hypothesis) -> Candidate:
         return Candidate(self.chat.decode(hypothesis.ids), hypothesis.mean)
 
-    def _seen(self, pairs: Pairs, pair: int) -> InputSize:
+    def _input_size(self, pairs: Pairs, pair: int) -> InputSize:
         before, after = (self.family.content(size)[2:] for size in pairs.of(pair))
         return InputSize(before, after)
 

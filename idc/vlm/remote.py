@@ -43,7 +43,7 @@ class PairRequest(NamedTuple):
 
     messages: list[dict[str, Any]]
     prompt_tokens: int
-    seen: InputSize
+    input_size: InputSize
 
 
 class RemoteCaptioner(Captioner):
@@ -127,7 +127,7 @@ class RemoteCaptioner(Captioner):
             evidence=evidence,
             familiarity=None if self.familiarity is None else self.familiarity(before, after),
             trained_on=self.trained_on,
-            seen=request.seen,
+            input_size=request.input_size,
         )
         return description if self.calibration is None else replace(description, changed=self.calibration(description))
 
@@ -150,7 +150,7 @@ class RemoteCaptioner(Captioner):
             (reply,) = self._ask(request.messages, on_text, **options)
             prompt_tokens = request.prompt_tokens if reply.prompt_tokens is None else reply.prompt_tokens
             tokens = len(reply.log_probabilities)
-            return Answer(reply.text.strip(), _mean(reply), tokens, prompt_tokens, reply.cut_off, request.seen)
+            return Answer(reply.text.strip(), _mean(reply), tokens, prompt_tokens, reply.cut_off, request.input_size)
 
         return self._map(answered, befores, afters, dialogues, on_text or [None] * len(befores))
 

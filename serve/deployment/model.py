@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from idc.config import enter_root
-from serve.backend import Busy, EncodedPair, ModelStatus, Options, PairResult
+from serve.backend import EncodedPair, ModelStatus, Options, Overloaded, PairResult
 from serve.batching import Batcher
 from serve.config import ServeConfig
 from serve.decoding import DecodedPair, Decoders, PixelRoom
@@ -94,7 +94,11 @@ class Model:
             else:
                 captioner = self._captioners[name][1]
                 self._note(
-                    name, version=public_name(version), error=None, newer_error=None, abilities=captioner.abilities
+                    name,
+                    version=public_name(version),
+                    error=None,
+                    newer_error=None,
+                    capabilities=captioner.capabilities,
                 )
         return faults
 
@@ -119,7 +123,7 @@ class Model:
         """The models as this replica serves them, the default first."""
         return list(self._statuses.values())
 
-    async def speak(
+    async def stream_answer(
         self, model: str, pair: EncodedPair, options: Options
     ) -> AsyncGenerator[str | Done[list[PairResult] | str], None]:
         """The pieces of the answer in a dialogue, each as soon as it is generated, then the result of
@@ -135,10 +139,10 @@ class Model:
         options.
 
         Raises:
-            Busy: the model cannot be loaded.
+            Overloaded: the model cannot be loaded.
         """
         if model not in self._captioners:
-            raise Busy(str(self._statuses[model].error))
+            raise Overloaded(str(self._statuses[model].error))
         version, captioner = self._captioners[model]
         if reason := captioner.unsupported(options):
             return reason

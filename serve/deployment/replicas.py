@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from serve.backend import Busy, EncodedPair, ModelStatus, Options, PairResult
+from serve.backend import EncodedPair, ModelStatus, Options, Overloaded, PairResult
 from serve.batching import Joiner
 from serve.config import ServeConfig
 from serve.pieces import Hear
@@ -56,13 +56,13 @@ class Replicas:
                 break
             except RayActorError as error:  # it died or cannot be reached: try another one, once
                 if heard or not may_repeat:
-                    raise Busy("the replica died during this request; try again") from error
+                    raise Overloaded("the replica died during this request; try again") from error
             except BackPressureError as error:
-                raise Busy from error
+                raise Overloaded from error
             except DeploymentUnavailableError as error:
-                raise Busy("no replica of the captioner can be started; see Serve's status and log") from error
+                raise Overloaded("no replica of the captioner can be started; see Serve's status and log") from error
             except RayTaskError as error:
-                if isinstance(error.cause, Busy):
+                if isinstance(error.cause, Overloaded):
                     raise error.cause from None
                 raise
         if isinstance(results, str):
@@ -76,7 +76,7 @@ class Replicas:
         if on_text is None:
             response = self._handle.caption.remote(model, pairs, options)
         else:
-            response = self._handle.options(stream=True).speak.remote(model, pairs[0], options)
+            response = self._handle.options(stream=True).stream_answer.remote(model, pairs[0], options)
         try:
             if on_text is None:
                 return cast("list[PairResult] | str", await response)

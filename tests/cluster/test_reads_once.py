@@ -27,7 +27,7 @@ def test_a_training_reads_each_manifest_once(
     settings.write_text(yaml.safe_dump(job.model_dump(mode="json", exclude_unset=True)), encoding="utf-8")
     reads: Counter[str] = Counter()
     questions: Counter[str] = Counter()
-    read, answered = Location.read, manifest.answered
+    read, answered = Location.read, manifest.retry_or_user_error
 
     def counted_read(file: Location, max_bytes: int | None = None) -> bytes:
         reads[file.text] += file.name == MANIFEST
@@ -38,7 +38,7 @@ def test_a_training_reads_each_manifest_once(
         return answered(operation, what)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Location, "read", counted_read)
-    monkeypatch.setattr(manifest, "answered", counted_answer)
+    monkeypatch.setattr(manifest, "retry_or_user_error", counted_answer)
     monkeypatch.setattr("sys.argv", [command, "--local", "--config", str(settings), f"runs={tmp_path}", "name=run"])
     importlib.import_module(f"jobs.{command}").main()
     assert (tmp_path / "run" / "artifact").is_dir()

@@ -37,7 +37,7 @@ def test_a_heap_with_unreadable_images(
     assert rejects == {
         "cut.png": "truncated image", "empty.jpg": "empty file", "outside.png": "outside the source",
     }  # fmt: skip
-    assert "note: left out: 1 that are no files: pipe.png" in printed
+    assert "note: left out: 1 that are not files: pipe.png" in printed
     assert "cut.png: truncated image" in (out / "mining.html").read_text(encoding="utf-8")
 
 

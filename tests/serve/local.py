@@ -46,8 +46,8 @@ class LocalBackend:
         self._thread, self._decoders = ThreadPoolExecutor(1), Decoders(2, 60)
 
     async def models(self) -> list[ModelStatus]:
-        abilities = self._captioner.abilities
-        return [ModelStatus(name, self._version, abilities=abilities) for name in self._names]
+        capabilities = self._captioner.capabilities
+        return [ModelStatus(name, self._version, capabilities=capabilities) for name in self._names]
 
     async def caption(
         self, pairs: list[EncodedPair], model: str, options: Options, on_text: Hear | None = None

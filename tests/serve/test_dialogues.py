@@ -103,8 +103,8 @@ def test_a_question_in_two_turns(client: openai.OpenAI, artifact: str) -> None:
     assert second.usage is not None
     assert (second.usage.prompt_tokens, second.usage.completion_tokens) == (expected.prompt_tokens, expected.tokens)
     of_caption, of_answer = first.model_extra or {}, second.model_extra or {}
-    assert expected.seen is not None
-    assert of_answer["seen"] == of_caption["seen"] == expected.seen.to_dict()
+    assert expected.input_size is not None
+    assert of_answer["input_size"] == of_caption["input_size"] == expected.input_size.to_dict()
     assert of_caption["verdict"] in ("changed", "unchanged")
     assert of_answer["verdict"] is None
 

@@ -249,7 +249,7 @@ def test_the_change_map_is_dark_where_nothing_changed_and_the_seen_size_is_repor
         "internvl": ([(2, 2), (2, 2), (2, 2), (2, 2)], InputSize((64, 64), (64, 64))),
     }.get(kind, ([(2, 2), (1, 2), (3, 1), (3, 1)], InputSize((32, 64), (32, 64))))
     assert [one.shape for one in maps] == shapes
-    assert described[1].seen == seen
+    assert described[1].input_size == seen
     assert described[0].evidence == {"change_peak": maps[0].max(), "change_mean": maps[0].mean()}
     assert maps[3][0].mean() > maps[3][-1].mean(), "the upper half changed"
     assert model.describe(BEFORES[:1], AFTERS[:1])[0].change_map is None
@@ -276,7 +276,7 @@ def test_answers_in_dialogues() -> None:
     assert [one.text for one in plain] == list(CAPTIONS), "marks alone ask for a caption"
     for one, expected, ids in zip(plain, model.describe(BEFORES, AFTERS), prompts_of(model), strict=True):
         assert one.log_probability == pytest.approx(expected.best.log_probability, abs=CLOSE)
-        assert (one.prompt_tokens, one.cut_off, one.seen) == (len(ids), False, expected.seen)
+        assert (one.prompt_tokens, one.cut_off, one.input_size) == (len(ids), False, expected.input_size)
     dialogue = [Turn("user", f"{IMAGE}{IMAGE}\nWhat changed?"), Turn("assistant", CAPTIONS[0]), Turn("user", "Red?")]
     (long,) = model.answer(BEFORES[:1], AFTERS[:1], [dialogue], max_tokens=2)
     assert (long.tokens, long.cut_off) == (2, True)

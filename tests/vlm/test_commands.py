@@ -110,7 +110,7 @@ def test_it_is_evaluated_and_calibrated_and_a_table_and_a_pair_have_the_same_cap
     answer, row = place.answers[system], rows[tested[0]["pair_id"]]
     assert answer["caption"] == row["caption"] != ""
     assert answer["changed_probability"] == pytest.approx(row["changed_probability"], abs=1e-3)
-    assert answer["seen"] == row["seen"] == {"before": [64, 64], "after": [64, 64]}
+    assert answer["input_size"] == row["input_size"] == {"before": [64, 64], "after": [64, 64]}
     assert decode_image((run / "map.png").read_bytes()).ndim == 3
 
 

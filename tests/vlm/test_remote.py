@@ -73,7 +73,7 @@ def test_the_endpoint_gets_images_that_it_need_not_resize_and_the_prompt_token_f
     assert [body["model"] for body in server.requests] == [str(tiny_folder(server.family.name))] * 3
     here = VlmCaptioner(model(server.family.name), captioner.family, FIRST, GenerateConfig(max_new_tokens=6))
     for one, own in zip(found, here.describe(*pairs()), strict=True):
-        assert (one.best.caption, one.seen) == (own.best.caption, own.seen)
+        assert (one.best.caption, one.input_size) == (own.best.caption, own.input_size)
         assert one.best.log_probability == pytest.approx(own.best.log_probability, abs=1e-5)
         assert (one.trained_on, one.changed, one.change_map) == ("pictures of noise", None, None)
     for one, again in zip(found, captioner.describe(*pairs(), candidates=3), strict=True):

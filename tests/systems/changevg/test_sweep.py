@@ -58,7 +58,7 @@ def test_the_chain_hands_on_its_folders(pairs: str) -> None:
     questions, guide, tuning = trial.work
     asked, artifact = f"store/{questions.name}", f"store/{guide.name}/artifact"
     assert tuning.payload.items() >= {"pairs": asked, "guide": artifact, "regions": None}.items()
-    assert questions.payload["regions"] == "region"
+    assert questions.payload["regions"] == {"as_published": False}
     assert questions.payload["splits"] == ["train", "val", "test"]
     assert trial.answers is not None
     expected = {"instructions": asked, "artifact": f"store/{tuning.name}/artifact"}
