@@ -301,7 +301,7 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, tracked: s
         mlflow = MlflowTracker(train.tracking, run_dir, name, run_id=tracked)
 
     class RayContext(Context):
-        """A rank of a Ray Train run, which hears the metrics, and knows which nodes will be lost."""
+        """A rank of a Ray Train run, that also reports the metrics to Ray Train and knows which nodes will be lost."""
 
         announced: frozenset[str] = frozenset()
 

@@ -1,4 +1,4 @@
-"""Evaluate a captioner on corrupted images, replaced words, swapped order; with `kind` make one such set.
+"""Evaluate a captioner on corrupted images and swapped order; with `kind` make one set, also of replaced words.
 
     python jobs/robustness.py artifact=runs/captioner/artifact pairs=data/pairs sets=data/robust out=runs/robust --local
     python jobs/robustness.py pairs=data/pairs out=data/fog kind=fog severity=5 "splits=[test]"

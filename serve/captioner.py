@@ -86,7 +86,7 @@ class ServedCaptioner:
         before = resize_image(tiles, (240, 320))
         after = before.copy()
         after[80:160:4, 60:160] = 255
-        self._captioned([DecodedPair(Pixels(before, after))], Options(objects="always"))
+        self.caption([DecodedPair(Pixels(before, after))], Options(objects="always"))
 
     def unsupported(self, options: Options) -> str | None:
         """The reason why pairs cannot be captioned with these options, or None."""
@@ -150,7 +150,7 @@ class ServedCaptioner:
 def _each(
     pairs: dict[int, DecodedPair], run: Callable[[Sequence[DecodedPair]], list[PairResult]], prefix: str
 ) -> dict[int, PairResult]:
-    """The results of pairs; the others' if the model fails for one of them."""
+    """The results of pairs by index; if the model fails for all together, each is run alone."""
     try:
         return dict(zip(pairs, run([*pairs.values()]), strict=True))
     except Exception as error:

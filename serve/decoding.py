@@ -213,8 +213,10 @@ class _Process:
             pickle.dump((seconds, decode, *arguments), self._process.stdin, protocol=5)
             self._process.stdin.flush()
             result = pickle.load(self._process.stdout)
-        except (OSError, EOFError, pickle.UnpicklingError):
-            self.kill()
+        except BaseException as error:
+            self.kill()  # the rest of this answer would be read as the next one's
+            if not isinstance(error, OSError | EOFError | pickle.UnpicklingError):
+                raise
             with suppress(OSError):  # the rest of the request
                 self._process.stdin.close()
             if self._process.wait() == -signal.SIGPROF:

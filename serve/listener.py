@@ -238,8 +238,9 @@ class LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._reading is None and not self._in_body and self._answered:
             self._expect_head()  # also for bytes that the parser skips, such as empty lines
-        for start in range(0, len(data), self._max_head):
-            piece = data[start : start + self._max_head]
+        while data:
+            room = self._max_head if self._dropping else self._max_head - self._unparsed
+            piece, data = data[:room], data[room:]
             if self._dropping:
                 self._discarded += len(piece)
                 if self._discarded > self._max_body:
@@ -252,6 +253,8 @@ class LimitedProtocol(HttpToolsProtocol):
             if self._unparsed >= self._max_head:
                 message = f"the request line and headers exceed the limit of {self._limits.head_kib:g} KiB"
                 self._refuse(431, "head_too_large", message)
+                if not self._dropping:  # closed
+                    return
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "invalid_http", "the request is not valid HTTP/1.1")
@@ -339,14 +342,18 @@ class LimitedProtocol(HttpToolsProtocol):
         self._reading = self.loop.call_later(seconds, self._too_slow)
 
     def _too_slow(self) -> None:
-        self._refuse(408, "too_slow", "the request headers did not arrive in time")
+        code = "body_too_slow" if self._in_body else "too_slow"
+        self._refuse(408, code, "the request headers did not arrive in time")  # within a body nobody reads it
 
     def _refuse(self, status: int, code: str, message: str, retry_after_s: int | None = None) -> None:
         """End the connection, with an error response if the client can assign it to this request."""
         if self.transport.is_closing():
             return
+        if self._dropping:  # refused or answered already
+            self.close_now()
+            return
         self._connections.note(code, self.client_key)
-        if self._dropping or self._in_body or not self._answered or self.pipeline:
+        if self._in_body or not self._answered or self.pipeline:
             self.close_now()  # the client would assign it to another request, or has a response
             return
         answer = error_response(ApiError(status, code, message, retry_after_s=retry_after_s), uuid.uuid4().hex)

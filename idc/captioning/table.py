@@ -85,7 +85,7 @@ SCHEMA = pa.schema(
     ]
 )
 
-_VERSION = 7
+_VERSION = 8
 """Incremented when the same input and settings would give other rows."""
 
 

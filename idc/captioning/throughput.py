@@ -81,7 +81,7 @@ class CaptionerSpeed(BaseModel):
 
 
 class Throughput(BaseModel):
-    """Captioners that were measured interleaved.
+    """The speeds of captioners, measured interleaved.
 
     Attributes:
         fingerprint: of captioners, pairs and settings.

@@ -87,7 +87,8 @@ def find_regions(mask: np.ndarray, config: RegionConfig) -> list[ChangeRegion]:
     published, pixels = config.as_published, mask.astype(np.uint8)
     mode = cv2.RETR_EXTERNAL if published else cv2.RETR_CCOMP
     contours, hierarchy = cv2.findContours(pixels, mode, cv2.CHAIN_APPROX_SIMPLE)
-    _, labels, _, means = cv2.connectedComponentsWithStats(pixels, connectivity=8)
+    if not published:
+        _, labels, _, means = cv2.connectedComponentsWithStats(pixels, connectivity=8)
     regions = []
     for number, contour in enumerate(contours):
         if hierarchy[0][number][3] >= 0:  # the border of a hole

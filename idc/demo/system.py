@@ -66,7 +66,7 @@ class DemoSystem(ABC):
         run once; one of several systems before all others, so it may need only the pairs and such commands."""
 
     def stages(self, folders: DemoFolders) -> Mapping[str, str]:
-        """Heading -> folder of the run, for the curves and times of its trainings."""
+        """Heading -> folder of the run, for the configs and times of its trainings."""
         return {self.title: self.folder(folders)}
 
     def report(self, folders: DemoFolders) -> Sequence[str]:

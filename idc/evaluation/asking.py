@@ -174,28 +174,28 @@ def _ask_batch(captioner: Captioner, batch: Sequence[_Dialogue], types: Sequence
                 f"{job.instructions}, row {dialogue.row.row_id!r}: has {count} images; a captioner answers questions "
                 "about two, before and after"
             )
+    shown = [(dialogue, [_decoded(image) for image in dialogue.row.images]) for dialogue in batch]
     for number in range(max(len(dialogue.answers) for dialogue in batch)):
-        asking = [dialogue for dialogue in batch if number < len(dialogue.answers)]
-        for dialogue in asking:
+        asking = [(dialogue, images) for dialogue, images in shown if number < len(dialogue.answers)]
+        for dialogue, _ in asking:
             dialogue.history.append(dialogue.answers[number][0])
-        for dialogue, reply in zip(asking, _replies(captioner, asking, job.max_tokens), strict=True):
+        for (dialogue, _), reply in zip(asking, _replies(captioner, asking, job.max_tokens), strict=True):
             dialogue.add(number, reply.text, types)
 
 
-def _replies(captioner: Captioner, asking: Sequence[_Dialogue], max_tokens: int) -> list[Answer]:
-    """The captioner's next messages.
+def _replies(captioner: Captioner, asking: Sequence[tuple[_Dialogue, Any]], max_tokens: int) -> list[Answer]:
+    """The captioner's next messages in dialogues, each with its two images.
 
     Raises:
         ValueError: it refuses one of the rows, which the message names.
     """
-    images: Any = [dialogue.row.images for dialogue in asking]  # in a folder they are bytes
-    befores, afters = zip(*([_decoded(image) for image in both] for both in images), strict=True)
+    befores, afters = zip(*(images for _, images in asking), strict=True)
     try:
-        return captioner.answer(befores, afters, [dialogue.history for dialogue in asking], max_tokens=max_tokens)
+        return captioner.answer(befores, afters, [dialogue.history for dialogue, _ in asking], max_tokens=max_tokens)
     except ValueError as error:
         if len(asking) == 1:
-            raise ValueError(f"row {asking[0].row.row_id!r}: {error}") from None
-    return [reply for dialogue in asking for reply in _replies(captioner, [dialogue], max_tokens)]
+            raise ValueError(f"row {asking[0][0].row.row_id!r}: {error}") from None
+    return [reply for single in asking for reply in _replies(captioner, [single], max_tokens)]
 
 
 def _class_of(row: Instruction, question: str) -> str:

@@ -171,13 +171,13 @@ def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluati
         captions[CONSTANT] = [evaluation.baselines[CONSTANT].caption] * len(rows)
     if job.baselines and NEAREST in evaluation.baselines:
         captions[NEAREST] = [row.nearest for row in rows]
-    asked = []
+    asked, template = [], _template(job)
     for system, texts in captions.items():
         for row, caption in zip(rows, texts, strict=True):
             references = [reference for reference in row.references if reference.split()]
             for reference in references if job.references == "best" else references[:1]:
                 if caption is not None:
-                    prompt = filled_prompt(_template(job), dict(zip(PLACEHOLDERS, (reference, caption), strict=True)))
+                    prompt = filled_prompt(template, dict(zip(PLACEHOLDERS, (reference, caption), strict=True)))
                     asked.append(JudgeQuestion(system, row.pair_id, prompt, key_of_prompt(job, prompt)))
     return asked
 

@@ -66,7 +66,7 @@ class EfficientNetLite0Config(ConfigModel):
     and found the same scene no more often (docs/data.md)."""
     head_thresholds: FeatureThresholds = FeatureThresholds(max=0.99, min=0.75, set_max=0.77, set_min=0.75)
     """Thresholds of the head's similarities, chosen on small rendered collections and photographs. Those of a
-    collection of similar photographs may be lower; the page's histograms help to choose."""
+    collection of similar photographs may be lower; the page's quantiles help to choose."""
     middle_thresholds: FeatureThresholds = FeatureThresholds(max=0.99, min=0.83, set_max=0.85, set_min=0.83)
     """Thresholds of the middle block's similarities."""
 

@@ -25,7 +25,7 @@ from idc.mining.near_duplicates import near_duplicates
 from idc.mining.neighbours import FindNeighbours, neighbours_schema
 from idc.mining.targets import PAIRED, ChooseTargets, targets_schema
 
-VERSION = 2
+VERSION = 3
 """Part of all fingerprints; to be raised when the same settings would give other rows."""
 
 STEPS = ("features", "neighbours", "targets")
@@ -35,7 +35,7 @@ STEPS = ("features", "neighbours", "targets")
 def _fingerprints(job: MinePairsJob, collection: Heap, encoder: str) -> dict[str, str]:
     """Fingerprints of the steps: each names all that its rows depend on, by content."""
     features = fingerprint("image features", VERSION, collection.fingerprint, encoder, job.max_pixels, job.chunk_size)
-    copies = fingerprint("copies", features, job.near_duplicate, job.query_chunk)
+    copies = fingerprint("copies", features, job.near_duplicate)
     index = fingerprint("index", copies, job.index)
     neighbours = fingerprint("neighbours", index, job.neighbours, job.query_chunk)
     thresholds = [limits.model_dump() for limits in job.thresholds()]

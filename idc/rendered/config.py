@@ -52,7 +52,7 @@ JITTERS: dict[JitterName, Jitter] = {
 
 class VariationConfig(ConfigModel):
     """How much scenes and pictures vary beyond the differences that `jitter` makes within a scene. 0, the default of
-    all, is without variation: one place, one kind of light, one ideal camera.
+    all, means no variation: one place, one kind of light, one ideal camera.
 
     What belongs to the place, the objects and the kind of camera is drawn once per scene and shared by its three
     images; what a camera sets anew for each picture is drawn per image. Draws are uniform in their range. A *stop* is a

@@ -109,7 +109,7 @@ def changeimti_page(job: BuildChangeImtiJob, counts: ChangeImtiCounts, pairs: Se
     ])  # fmt: skip
 
 
-_SHOWN = ("clean", "colours", "asked_without_buildings", "location_hint", "dialogue_draws", "seed")
+_SHOWN = ("clean", "colours", "as_published", "seed")
 """Settings on the page."""
 
 

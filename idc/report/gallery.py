@@ -1,5 +1,5 @@
 """The page of captioned pairs of one's own (:mod:`idc.captioning.table`): what the captioner writes about them, and how
-many get its warning. Rows without a caption are not counted. How much is right, ``jobs/evaluate.py`` tells."""
+many get its warning. Rows without a caption are not counted. ``jobs/evaluate.py`` tells how much is right."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class SearchedTrial(_Record):
     step: int
     """Step at which it was measured."""
     state: str
-    """finished, stopped early, or the error."""
+    """running, finished, stopped early, or the error."""
 
 
 class ResultRow(_Record):

@@ -99,7 +99,7 @@ class Context:
 
     def checkpoint_folder(self, step: int) -> Path:
         """An empty folder into which this rank writes its part of the checkpoint of ``step``; all ranks call it. On the
-        disk it is one folder for all: rank 0 writes what is not of one rank, DeepSpeed names its files by rank."""
+        disk it is one folder for all: rank 0 writes what belongs to no single rank, DeepSpeed names files by rank."""
         folder = self.checkpoints / f".partial_{step:08d}"
         if self.rank == 0 or self.storage is not None:
             for left in self.checkpoints.glob(".partial_*"):

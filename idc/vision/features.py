@@ -55,7 +55,7 @@ class _TransformersFeatures:
 
 
 class Dinov2Features(_TransformersFeatures):
-    """DINOv2's class token after the last norm, of about 224 pixels per side (a multiple of the patch size)."""
+    """DINOv2's class token after the last norm, of images about 224 pixels wide (a multiple of the patch size)."""
 
     mean, std = _IMAGENET_MEAN, _IMAGENET_STD
 
@@ -71,7 +71,7 @@ class Dinov2Features(_TransformersFeatures):
 
 
 class ClipFeatures(_TransformersFeatures):
-    """CLIP's projected image embedding, of its own image size."""
+    """CLIP's projected embedding of images of its own size."""
 
     mean, std = _CLIP_MEAN, _CLIP_STD
 
@@ -79,6 +79,7 @@ class ClipFeatures(_TransformersFeatures):
         from transformers import CLIPModel
 
         super().__init__(CLIPModel, source, "clip")
+        del self.model.text_model, self.model.text_projection
         self.size = self.model.config.vision_config.image_size
 
     def _encode(self, scaled: torch.Tensor) -> torch.Tensor:

@@ -38,7 +38,7 @@ class PairRequest(NamedTuple):
     Attributes:
         messages: as the endpoint takes them.
         prompt_tokens: number of tokens of the prompt by the artifact's own tokenizer.
-        seen: at what size the images are sent.
+        input_size: at what size the images are sent.
     """
 
     messages: list[dict[str, Any]]

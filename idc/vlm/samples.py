@@ -24,7 +24,7 @@ from idc.metrics.difference_lists import TrueDifferences, scene_truth
 from idc.metrics.hallucination import Truth
 from idc.training.caption_validation import row_truths
 from idc.training.context import Context
-from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture, sample_rng
+from idc.training.data import EvalLoader, Loader, Loaders, mixture_of, sample_rng
 from idc.training.task import Batch
 from idc.util import logs
 from idc.vlm.batch import Sample, collate_encoded, prompt_sample
@@ -319,7 +319,7 @@ def loaders_of(
         number = sum(map(len, parts.values()))
         text = f"{number:,} training dialogues; the longest of all, with validation, has {longest:,} tokens"
         logs.event("dialogues", text, number=number, longest=longest)
-    training: Dataset = next(iter(parts.values())) if len(parts) == 1 else Mixture(parts, job.train.seed)
+    training = mixture_of(parts, job.train.seed)
     of_family = partial(collate, family=family)
     size = max(1, job.train.micro_batch_size // context.world_size)
     train = Loader(training, of_family, job.train, context.rank, context.world_size)

@@ -159,11 +159,11 @@ class Model:
     ) -> list[PairResult]:
         async with self._room.taken(pairs):
             decoded = await asyncio.gather(*(self._decoders.pair(pair) for pair in pairs))
-            heard = [pair._replace(on_text=on_text) for pair in decoded]
+            listening = [pair._replace(on_text=on_text) for pair in decoded]
             if self._asking is None:
-                return await self._batcher.submit((captioner, options), heard)
+                return await self._batcher.submit((captioner, options), listening)
             run = asyncio.get_running_loop().run_in_executor
-            asked = [run(self._asking, _run, (captioner, options), [pair]) for pair in heard]
+            asked = [run(self._asking, _run, (captioner, options), [pair]) for pair in listening]
             return [result for (result,) in await asyncio.gather(*asked)]
 
     async def record_autoscaling_stats(self) -> dict[str, float]:

@@ -139,7 +139,7 @@ class ParquetTable:
             self._file = number, stream, open_file(stream, str(file))
         _, stream, parquet = self._file
         if columns is not None:
-            wanted = {"pair_id", "split", *(column.partition(".")[0] for column in columns)}
+            wanted = {"pair_id", "split", *(column for column in columns if "." not in column)}
             nested = [column for column in columns if "." in column]
             columns = [*(name for name in parquet.schema_arrow.names if name in wanted), *nested]
         return GroupRows(stream, parquet, group, columns, size=min(64, self._chunk_size))
@@ -180,7 +180,7 @@ class ParquetReader:
                 seen.add(key)
                 hashed.update(key)
                 row += 1
-        self.fingerprint = fingerprint("parquet", chunk_size, hashed.hexdigest())
+        self.fingerprint = fingerprint("parquet rows", chunk_size, hashed.hexdigest())
         every = {column for footer in table.footers for column in footer.columns}
         notes = [f"columns kept in meta: {', '.join(sorted(every - KNOWN))}"] if every - KNOWN else []
         notes += [NUMBERED] if self._numbered else []

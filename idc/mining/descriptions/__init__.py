@@ -4,6 +4,6 @@ The result is a folder of pairs with one caption per pair, "The difference betwe
 image ..., while the second image ...", which :func:`idc.mining.descriptions.template.parse_description` takes apart.
 
 Modules: ``template`` (the sentence), ``instructions`` (to a model), ``asking`` (rounds, refusals, the log of answers),
-``endpoint_describer`` (requests), ``oracle`` (rendered pairs, with known noise), ``describing`` (the job),
+``oracle`` (rendered pairs, with known noise), ``describing`` (the job),
 ``description_statistics`` (counts, cost, table 14). The command is ``jobs/describe_pairs.py``.
 """

@@ -127,7 +127,8 @@ def gather_boards(runs: Sequence[str]) -> list[DataSetPage]:
     pages: dict[str, DataSetPage] = {}
     for run in scored:
         page = pages.setdefault(run.data.key, DataSetPage(run.data.key, run.data.title, official.get(run.data.key)))
-        if twin := next((o for o in page.scored if o.evaluation.fingerprint == run.evaluation.fingerprint), None):
+        same = run.evaluation.fingerprint
+        if same and (twin := next((o for o in page.scored if o.evaluation.fingerprint == same), None)):
             page.notes.append(f"{run.folder} is the same evaluation as {twin.folder} and is counted once")
         else:
             page.scored.append(run)

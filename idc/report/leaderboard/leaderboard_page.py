@@ -84,7 +84,7 @@ def leaderboard_markdown(page: DataSetPage) -> str:
     """All tables as GitHub's Markdown."""
     lines = [f"# Leaderboard: {page.title}"]
     for board in page.boards:
-        lines += ["", f"## {board.title}", "", _table(board).markdown()]
+        lines += ["", f"## {board.title}", "", _table(board, anchors=False).markdown()]
         lines += ["", *(f"- {note}" for note in board.footnotes)] if board.footnotes else []
     return "\n".join([*lines, ""])
 
@@ -94,10 +94,10 @@ def _board(board: Board, measured: MeasuredSystems) -> list[pg.PageBlock]:
     return [_table(board), *(pg.Text(note=note) for note in board.footnotes), *side_by_side(board, measured)]
 
 
-def _table(board: Board) -> pg.Table:
+def _table(board: Board, anchors: bool = True) -> pg.Table:
     rows = []
     for row in board.rows:
-        anchor = [pg.link(f"#{_anchor(row)}", "run"), "; "] if row.evaluations else []
+        anchor = [pg.link(f"#{_anchor(row)}", "run"), "; "] if anchors and row.evaluations else []
         mark = [pg.styled("mark", row.mark), "; "] if row.mark else []
         rows.append([
             pg.Cell(row.kind, row.kind), pg.Cell(row.name, row.name, wide=True), *_numbers(board, row),

@@ -121,10 +121,10 @@ class PreferenceSamples(DialogueSamples):
         for row in dict.fromkeys(row for row, _ in self.order):
             left = len(self.bank) - len(self.positives(row))
             if left < self.count:
+                fix = "lower candidates" if left >= 2 and self.count > 1 else "leave the pair out"
                 raise ValueError(
                     f"{self.folder}, pair {self.rows[row]['pair_id']!r}: {left} of the bank's {len(self.bank)} "
-                    f"captions are wrong for it, and {self.count} candidates are drawn; lower candidates, or leave the "
-                    "pair out"
+                    f"captions are wrong for it, and {self.count} candidates are drawn; {fix}"
                 )
         longest = super().check(rank, world_size)
         prompts = [length - len(self.bank.answers[self.bank.number(self.captions[row][number])])

@@ -50,7 +50,7 @@ def open_notes(job: RunGuideJob, overwrite: bool = False) -> tuple[DatasetFolder
         config=job.model_dump(mode="json", include=set(RunGuideJob.model_fields)),
         num_chunks=source.num_chunks,
         overwrite=overwrite,
-        extra={**source.manifest.extra, "guide": identity},
+        extra=source.manifest.extra,
     )
     spec = StageSpec(
         TakeNotes,

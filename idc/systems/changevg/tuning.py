@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pydantic import ValidationError
+
 from idc.changeimti.config import RegionConfig
 from idc.data.images import decode_image
 from idc.data.manifest import complete_manifest
@@ -89,7 +91,12 @@ class ImtiDialogues(DialogueSamples):
 def resolved_regions(job: ChangeVgJob) -> RegionConfig:
     """The regions that are counted: as the job says, else as the answers that it learns were built."""
     built = complete_manifest(job.pairs, kind="instructions").config
-    return job.regions or RegionConfig.model_validate(built.get("regions", {}))
+    try:
+        return job.regions or RegionConfig.model_validate(built.get("regions", {}))
+    except ValidationError:
+        raise ValueError(
+            f"pairs: {job.pairs} was built by an earlier version; build it again, or set regions"
+        ) from None
 
 
 def make_loaders(job: ChangeVgJob, family: Family, context: Context) -> Loaders:
