@@ -39,8 +39,8 @@ def change_question(prompt: PromptConfig) -> tuple[Turn, ...]:
 
 def with_default_turns(turns: Sequence[Turn], prompt: PromptConfig) -> tuple[Turn, ...]:
     """The turns of :meth:`idc.captioning.contract.Captioner.answer`, completed for the chat template: images that no
-    turn marks are put before the first user turn, the prompt's question takes the place of a user turn that is two images
-    alone, and a dialogue without a system turn gets the prompt's, if there is one."""
+    turn marks are put before the first user turn, the prompt's question takes the place of a user turn that is two
+    images alone, and a dialogue without a system turn gets the prompt's, if there is one."""
     dialogue = list(turns)
     if not any(IMAGE in turn.text for turn in dialogue):
         first = next((index for index, turn in enumerate(dialogue) if turn.role == "user"), None)
