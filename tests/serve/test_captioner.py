@@ -120,6 +120,20 @@ def test_after_its_warm_up_nothing_is_loaded_any_more(monkeypatch: pytest.Monkey
     assert [result.description and result.description.captioner for result in results] == [SHIPPED, OBJECTS]
 
 
+def test_a_model_that_fails_when_it_is_warmed_up_is_served_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An endpoint may be down for a moment."""
+    served = ServedCaptioner(artifact_folder(SHIPPED))
+
+    def down(*_: Any, **__: Any) -> Any:
+        raise ConnectionError("the endpoint is down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(served.captioner, "describe", down)
+        served.warm_up()
+    (result,) = caption(served, [RENDERED], [Options()])
+    assert result.captions
+
+
 def test_what_does_not_count_is_each_pairs_own_in_one_batch() -> None:
     """With a mask, and with boxes in pixels and in shares, of equal options."""
     images = decode_image(DISKS.before), decode_image(DISKS.after)
