@@ -37,7 +37,7 @@ def test_an_answer_whose_replica_dies_ends_with_an_error(tmp_path: Path) -> None
         for process in psutil.Process(command.process.pid).children(recursive=True):
             if "ServeReplica:captions:Model" in " ".join(process.cmdline()):
                 process.kill()
-        with pytest.raises(openai.APIError, match="the replica died during its answer"):
+        with pytest.raises(openai.APIError, match="the replica died during this request"):
             list(chunks)
 
 
