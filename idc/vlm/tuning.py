@@ -34,6 +34,8 @@ def prepare(model: nn.Module, family: Family, tune: TuneConfig) -> None:
     """Make exactly the wanted parts of a base model trainable, in float32, in which small updates are not lost; add the
     adapters. All layer normalisations become float32 too: where a trained part meets a frozen one, autocast on a CPU
     refuses float32 inputs with bfloat16 weights."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
     model.requires_grad_(False)
     if tune.language == "lora":
         add_lora(model, tune.lora, family)
@@ -46,6 +48,10 @@ def prepare(model: nn.Module, family: Family, tune: TuneConfig) -> None:
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):
             module.float()
+        elif isinstance(module, BaseTunerLayer):
+            # PEFT casts a layer's input to the adapter's float32, and autocast casts it back to bfloat16: two copies of
+            # the activations a layer, two more in the backward pass. Without autocast all weights are float32.
+            module.cast_input_dtype_enabled = False
 
 
 def group_of(name: str, family: Family, tune: TuneConfig) -> str | None:

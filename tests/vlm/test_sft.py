@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from peft import PeftModel
+from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
 from benchmarks.tiny_vlm import TinyConfig, make_tiny
@@ -156,6 +157,36 @@ def test_trained_parts_of_a_bfloat16_base_are_float32(tune: dict[str, Any], fold
         loss = task.training_step(batch_of(task, samples("qwen2_5_vl", folders["pairs"]), 2))[0]
     loss.backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters() if p.requires_grad)
+
+
+def test_adapters_under_autocast_take_their_input_as_it_is_and_compute_the_same(folders: dict[str, Path]) -> None:
+    """Not a float32 copy of it, which autocast casts back; the loss and the gradients are those with the copy."""
+    net = load_model(tiny_folder("qwen2_5_vl"), BaseConfig(source="-", dtype="bfloat16"))
+    torch.manual_seed(0)
+    task = SftTask(net, found("qwen2_5_vl").family, load(TuneConfig, None, TUNES["lora"]), GenerateConfig())
+    batch = batch_of(task, samples("qwen2_5_vl", folders["pairs"]), 2)
+    inputs: list[torch.dtype] = []
+    for name, module in net.named_modules():
+        if ".lora_A." in name:
+            module.register_forward_pre_hook(lambda _, args: inputs.append(args[0].dtype))
+
+    def step() -> tuple[float, list[torch.Tensor]]:
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = task.training_step(batch)[0]
+        loss.backward()
+        gradients = [parameter.grad for parameter in task.parameters() if parameter.grad is not None]
+        task.zero_grad()
+        return loss.item(), gradients
+
+    loss, gradients = step()
+    assert set(inputs) == {torch.bfloat16}
+    for module in net.modules():
+        if isinstance(module, BaseTunerLayer):
+            module.cast_input_dtype_enabled = True
+    loss_with_copies, gradients_with_copies = step()
+    assert set(inputs) == {torch.bfloat16, torch.float32}
+    assert loss == loss_with_copies
+    torch.testing.assert_close(gradients, gradients_with_copies, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("kind", ["qwen2_5_vl", "internvl"])
