@@ -63,7 +63,7 @@ class Service:
         if pairs > limits.pairs:
             message = f"a request may contain at most {limits.pairs} pairs; split it into several requests"
             raise ApiError(413, "too_many_pairs", message, "pairs")
-        if waiting + pairs > (most := limits.max_queued_pairs_per_client):
+        if waiting + pairs > (most := limits.waiting_pairs_of_client):
             message = f"{waiting} of your pairs are waiting and this request has {pairs}; at most {most} may wait"
             raise ApiError(429, "too_many_waiting", message, retry_after_s=1)
         if self._waiting.total() + pairs > limits.waiting_pairs:

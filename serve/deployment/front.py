@@ -53,9 +53,7 @@ class Front:
         self._drain = Drain()
         self._backend = Replicas(config, model)
         if path is not None:
-            limits = config.limits.of_each(config.scaling.front_replicas)
-            self._config = config.model_copy(update={"limits": limits})
-            self._connections = Connections(limits)
+            self._connections = Connections(config.limits)
             self._server = limited_server(self.__serve_build_asgi_app__(), self._connections)
             self._serving = asyncio.create_task(self._server.serve(sockets=[receive_socket(path)]))
             while not self._server.started and not self._serving.done():
