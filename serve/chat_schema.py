@@ -95,7 +95,7 @@ class ChatRequest(_Open):
     """Number of different captions, each a choice; fewer if the search finds fewer. A model that answers gives one
     answer to a text, and several captions to images alone."""
     max_tokens: int | None = Field(None, ge=1)
-    """Maximal length of an answer in the model's tokens, and of a caption in words."""
+    """Maximal length of an answer in the model's tokens; captions have that of their model."""
     max_completion_tokens: int | None = Field(None, ge=1)
     """The same under its newer name, which takes precedence."""
     stop: Stop = Field(None, max_length=4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 import uuid
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,8 @@ class RequestContext:
     started: float = field(default_factory=time.perf_counter)
     parsed: float = 0.0
     """Time at which the body had been read and parsed."""
+    cleanup: AsyncExitStack = field(default_factory=AsyncExitStack)
+    """What ends with the request: its places in the queue, the work for it."""
 
     def seconds(self) -> float:
         """Seconds since the first byte."""

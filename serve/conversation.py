@@ -63,7 +63,6 @@ def of_chat(body: ChatRequest, limits: LimitsConfig) -> ParsedRequest:
         stream=bool(body.stream),
         include_usage=body.stream_options is not None and body.stream_options.include_usage,
         stop=tuple(body.stop or ()),
-        max_tokens=longest,
         ignore=body.ignore,
         only=body.only,
     )

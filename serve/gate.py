@@ -111,6 +111,7 @@ class RequestMiddleware:
             await answer(internal_error())
         finally:
             self._in_flight.release(context.body_bytes)
+            await context.cleanup.aclose()
             if context.left:
                 context.error = "client_left"
             self._metrics.request(context)

@@ -41,7 +41,6 @@ class ParsedRequest:
         stream: whether to answer by server-sent events.
         include_usage: whether a streamed chat completion ends with its usage.
         stop: a chat completion's texts end before the first of these.
-        max_tokens: most words of a chat completion's captions; None for no limit. Answers have that of the dialogue.
         ignore, only: parts of the images after that do not count, and that alone count.
     """
 
@@ -52,7 +51,6 @@ class ParsedRequest:
     stream: bool
     include_usage: bool = False
     stop: tuple[str, ...] = ()
-    max_tokens: int | None = None
     ignore: tuple[Box | Source, ...] = ()
     only: tuple[Box | Source, ...] = ()
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from idc.config import did_you_mean
@@ -40,7 +40,7 @@ class Service:
             raise ApiError(404, "unknown_model", f"no model is named {name[:100]!r}{hint}", "model")
 
     async def admit(self, context: RequestContext, job: ParsedRequest) -> AdmittedJob:
-        """Check a job, take its slots in the queue and read its images. The caller must close the result's slots.
+        """Check a job, take its places in the queue until the request ends, and read its images.
 
         Raises:
             ApiError: 404 unknown model, 413 too many pairs, 429 the caller has too many pairs waiting, 503 all callers
@@ -49,12 +49,11 @@ class Service:
         context.parsed, context.pairs = time.perf_counter(), len(job.pairs)
         self.check_model(model := job.model or self.config.default_model)
         context.model = model
-        with ExitStack() as slots:
-            slots.enter_context(self._queued(context.caller, len(job.pairs)))
-            images = await self._reader.read(job)
-            # Without the texts of the body, which would otherwise stay in memory until a stream ends.
-            pairs = tuple(replace(pair, before="", after="", dialogue=None) for pair in job.pairs)
-            return AdmittedJob(self, context, replace(job, pairs=pairs, ignore=(), only=()), images, slots.pop_all())
+        context.cleanup.enter_context(self._queued(context.caller, len(job.pairs)))
+        images = await self._reader.read(job)
+        # Without the texts of the body, which would otherwise stay in memory until a stream ends.
+        pairs = tuple(replace(pair, before="", after="", dialogue=None) for pair in job.pairs)
+        return AdmittedJob(self, context, replace(job, pairs=pairs, ignore=(), only=()), images)
 
     @contextmanager
     def _queued(self, caller: str, pairs: int) -> Iterator[None]:
@@ -79,18 +78,12 @@ class Service:
 
 @dataclass
 class AdmittedJob:
-    """A job with its image files and its slots in the queue.
-
-    Attributes:
-        images: per pair its image files, or the reason why it was refused.
-        slots: close it to free them.
-    """
+    """A job with its ``images``: of each pair the files, or the reason why it was refused."""
 
     _service: Service
     context: RequestContext
     job: ParsedRequest
     images: list[EncodedPair | str]
-    slots: ExitStack
 
     async def results(self, on_text: Hear | None = None) -> list[PairResult]:
         """One result per pair, in order, by one call of the backend (with ``on_text``, as in
