@@ -23,7 +23,6 @@ class RequestContext:
     caller: str = ""
     """Name of the token or, without tokens, address of the peer."""
     route: str = "other"
-    """Route in logs and metrics."""
     status: int = 0
     """Status of the response; 0 before the response has begun, 499 if the client left before that."""
     pairs: int = 0

@@ -14,8 +14,7 @@ from serve.backend import Backend, EncodedPair, Overloaded, PairResult
 from serve.config import ServeConfig
 from serve.context import RequestContext
 from serve.errors import ApiError, busy, internal_error
-from serve.intake import ParsedRequest
-from serve.pair_reader import RequestPairReader
+from serve.intake import ParsedRequest, RequestPairReader
 from serve.pieces import Hear
 from serve.prometheus import ServingMetrics
 
