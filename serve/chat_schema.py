@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from serve.backend import ModelStatus
 from serve.schema import MAX_BEAMS, AssessedAnswer, ClosedModel, Parts
@@ -70,10 +70,25 @@ class StreamOptions(_Open):
     include_usage: bool = False
 
 
-class ResponseFormat(_Open):
-    """Format of the caption; only ``text`` is supported."""
+def _only(*accepted: Any, why: str) -> AfterValidator:
+    """Refuses other values of a parameter without which a client would get something else than it asked for."""
 
-    type: Literal["text", "json_object", "json_schema"] = "text"
+    def check(value: Any) -> Any:
+        if value not in accepted:
+            raise ValueError(f"{why}; leave it out")
+        return value
+
+    return AfterValidator(check)
+
+
+_SEARCHED = "texts are searched for, not sampled"
+_Penalty = Annotated[float | None, _only(None, 0, why=_SEARCHED)]
+
+
+class ResponseFormat(_Open):
+    """Format of the caption."""
+
+    type: Annotated[str, _only("text", why="captions are plain text")] = "text"
 
 
 Stop = Annotated[
@@ -100,23 +115,22 @@ class ChatRequest(_Open):
     """The same under its newer name, which takes precedence."""
     stop: Stop = Field(None, max_length=4)
     """Up to four texts; an answer or a caption ends before the first of them in it."""
-    temperature: float | None = Field(None, ge=0)
-    """Refused unless 0 or 1, the default of the OpenAI interface: texts are searched for, not sampled."""
-    presence_penalty: float | None = None
-    """Refused unless 0."""
-    frequency_penalty: float | None = None
-    """Refused unless 0."""
-    logit_bias: dict[str, float] | None = None
-    """Refused unless empty."""
+    temperature: Annotated[float | None, _only(None, 0, 1, why=f"{_SEARCHED} (0 and 1 are taken)")] = None
+    """Only 0 or 1, the default of the OpenAI interface: texts are searched for, not sampled."""
+    presence_penalty: _Penalty = None
+    """Only 0; likewise."""
+    frequency_penalty: _Penalty = None
+    """Only 0; likewise."""
+    logit_bias: Annotated[dict[str, float] | None, _only(None, {}, why=_SEARCHED)] = None
+    """Only empty; likewise."""
     stream: bool | None = None
     """Respond in chunks, by server-sent events."""
     stream_options: StreamOptions | None = None
-    logprobs: bool | None = None
-    """Refused if true: only the mean over a caption's tokens is available, in ``log_probability`` of each choice."""
+    logprobs: Annotated[bool | None, _only(None, False, why="each choice has log_probability, their mean")] = None
+    """Only false: tokens' probabilities are not available."""
     response_format: ResponseFormat | None = None
-    """Refused unless ``text``."""
-    tool_choice: str | dict[str, Any] | None = None
-    """Refused if it forces a call: a captioner calls no tools."""
+    tool_choice: Annotated[str | dict[str, Any] | None, _only(None, "none", "auto", why="no tool is called")] = None
+    """Only ``none`` or ``auto``: a captioner calls no tools."""
     ignore: Parts = ()
     """As of ``/v1/captions``: what does not count (not a field of the OpenAI interface)."""
     only: Parts = ()

@@ -157,10 +157,11 @@ def _chats() -> Iterator[Hostile]:
     yield bad("of an unknown role", 422, "messages.0.role", {"messages": [{"role": "root", "content": "x"}]})
     part = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
     yield bad("with a sound", 422, "messages.0.content.0.type", {"messages": [{"role": "user", "content": [part]}]})
-    yield bad("that wants tokens' probabilities", 400, "logprobs", good(logprobs=True))
+    yield bad("that samples", 422, "temperature", good(temperature=0.5))
+    yield bad("that wants tokens' probabilities", 422, "logprobs", good(logprobs=True))
     yield bad("about two pairs", 400, "messages", lambda: conversation(*[url(picture())] * 4))
-    yield bad("that wants JSON", 400, "response_format.type", good(response_format={"type": "json_object"}))
-    yield bad("that forces a tool", 400, "tool_choice", good(tool_choice="required"))
+    yield bad("that wants JSON", 422, "response_format.type", good(response_format={"type": "json_object"}))
+    yield bad("that forces a tool", 422, "tool_choice", good(tool_choice="required"))
     yield bad("about a truncated PNG, streamed", 400, "messages.0.content.1.image_url.url",
               lambda: conversation(url(picture()[:60]), url(picture()), stream=True))  # fmt: skip
     hidden = {"type": "text", "text": "x", "image_url": {"url": "data:,"}}
