@@ -11,8 +11,7 @@ from typing import Any
 
 from starlette.types import Scope
 
-PLAIN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-"""Request ids that are accepted from clients."""
+_LOGGED = ("request_id", "caller", "route", "status", "pairs", "model", "version")
 
 
 @dataclass
@@ -49,15 +48,14 @@ class RequestContext:
 
     def entry(self, method: str) -> dict[str, Any]:
         """The fields of the log line."""
-        names = ("request_id", "caller", "route", "status", "pairs", "model", "version")
+        fields = {name: getattr(self, name) for name in _LOGGED}
         failed = {name: value for name in ("error", "failure") if (value := getattr(self, name))}
-        fields = {name: getattr(self, name) for name in names}
         return {"method": method, **fields, "ms": round(self.seconds() * 1000, 1), **failed}
 
 
 def new_context(scope: Scope, client_id: str) -> RequestContext:
-    """Attach a context to a request; its id is the client's if that is a :data:`PLAIN_ID`."""
-    context = RequestContext(client_id if PLAIN_ID.fullmatch(client_id) else uuid.uuid4().hex)
+    """Attach a context to a request; its id is the client's if that is harmless in logs and headers."""
+    context = RequestContext(client_id if re.fullmatch("[A-Za-z0-9._-]{1,64}", client_id) else uuid.uuid4().hex)
     scope["request_context"] = context
     return context
 

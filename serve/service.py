@@ -128,16 +128,12 @@ class AdmittedJob:
             raise ApiError(422, "not_possible", str(error)) from None
         service.metrics.pairs(results)
         self.context.version = versions(results)
-        if job.single and results[0].error is not None and results[0].status >= 500:
-            raise _failure(results[0].status, results[0].error)
+        status, message = results[0].status, results[0].error
+        if job.single and message is not None and status >= 500:  # here, or at an endpoint of a language model
+            if status in (500, 503):
+                raise internal_error() if status == 500 else busy(message)
+            raise ApiError(status, {502: "upstream_failed", 504: "timeout"}[status], message)
         return results
-
-
-def _failure(status: int, message: str) -> ApiError:
-    """The response to a pair that failed here, or at the endpoint that runs the language model."""
-    if status in (500, 503):
-        return internal_error() if status == 500 else busy(message)
-    return ApiError(status, {502: "upstream_failed", 504: "timeout"}[status], message)
 
 
 def versions(results: list[PairResult]) -> str:
