@@ -28,9 +28,8 @@ async def caption_answer(admitted: AdmittedJob) -> Response:
         ApiError: no pair could be captioned.
     """
     if admitted.job.stream:
-        return await respond(admitted, _events(admitted), "error")
-    with admitted.slots:
-        results = await admitted.results()
+        return await respond(admitted.context, _events(admitted), "error")
+    results = await admitted.results()
     answers = [pair_answer(index, result) for index, result in enumerate(results)]
     return Response(to_json({**_summary(admitted, results), "results": answers}), media_type="application/json")
 

@@ -1,9 +1,5 @@
-"""Requests and responses of OpenAI's chat completions and models, as far as they apply to a captioner.
-
-A model that answers reads the whole conversation. Other captioners read no text: whatever it says, they write a
-caption. Texts are searched for, not sampled: parameters that would change that are refused, and those without an effect
-on it (``seed``, ``top_p``) are ignored.
-Additional fields of ours are marked in their descriptions; OpenAI's clients ignore them.
+"""Requests and responses of OpenAI's chat completions and models, as far as they apply to a captioner. Fields that are
+not OpenAI's are marked; its clients ignore them.
 """
 
 from __future__ import annotations
@@ -11,7 +7,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from serve.backend import ModelStatus
 from serve.schema import MAX_BEAMS, AssessedAnswer, ClosedModel, Parts
@@ -33,16 +29,12 @@ class ImageUrl(_Open):
 
 
 class Part(_Open):
-    """A part of a message."""
+    """A part of a message, whose type names the field that it has."""
 
     type: Literal["text", "image_url", "refusal"]
-    """Kind of part."""
     text: str | None = None
-    """Text, in a part of type ``text``."""
     refusal: str | None = None
-    """Text of a turn of the assistant, in a part of type ``refusal``."""
     image_url: ImageUrl | None = None
-    """Location of the image, in a part of type ``image_url``."""
 
     @model_validator(mode="after")
     def _whole(self) -> Part:
@@ -68,23 +60,35 @@ class Message(_Open):
     """A turn of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    """Author of the turn."""
     content: Content = None
     """A text or parts; the last two images of all messages are the pair. Messages of tools are not read."""
 
 
 class StreamOptions(_Open):
-    """Options of a stream."""
+    """Whether a stream ends with a chunk that contains ``usage``."""
 
     include_usage: bool = False
-    """Whether the stream ends with a chunk that contains ``usage``."""
+
+
+def _only(*accepted: Any, why: str) -> AfterValidator:
+    """Refuses other values of a parameter without which a client would get something else than it asked for."""
+
+    def check(value: Any) -> Any:
+        if value not in accepted:
+            raise ValueError(f"{why}; leave it out")
+        return value
+
+    return AfterValidator(check)
+
+
+_SEARCHED = "texts are searched for, not sampled"
+_Penalty = Annotated[float | None, _only(None, 0, why=_SEARCHED)]
 
 
 class ResponseFormat(_Open):
     """Format of the caption."""
 
-    type: Literal["text", "json_object", "json_schema"] = "text"
-    """Only ``text`` is supported."""
+    type: Annotated[str, _only("text", why="captions are plain text")] = "text"
 
 
 Stop = Annotated[
@@ -106,29 +110,27 @@ class ChatRequest(_Open):
     """Number of different captions, each a choice; fewer if the search finds fewer. A model that answers gives one
     answer to a text, and several captions to images alone."""
     max_tokens: int | None = Field(None, ge=1)
-    """Maximal length of an answer in the model's tokens, and of a caption in words."""
+    """Maximal length of an answer in the model's tokens; captions have that of their model."""
     max_completion_tokens: int | None = Field(None, ge=1)
     """The same under its newer name, which takes precedence."""
     stop: Stop = Field(None, max_length=4)
     """Up to four texts; an answer or a caption ends before the first of them in it."""
-    temperature: float | None = Field(None, ge=0)
-    """Refused unless 0 or 1, the default of the OpenAI interface: texts are searched for, not sampled."""
-    presence_penalty: float | None = None
-    """Refused unless 0."""
-    frequency_penalty: float | None = None
-    """Refused unless 0."""
-    logit_bias: dict[str, float] | None = None
-    """Refused unless empty."""
+    temperature: Annotated[float | None, _only(None, 0, 1, why=f"{_SEARCHED} (0 and 1 are taken)")] = None
+    """Only 0 or 1, the default of the OpenAI interface: texts are searched for, not sampled."""
+    presence_penalty: _Penalty = None
+    """Only 0; likewise."""
+    frequency_penalty: _Penalty = None
+    """Only 0; likewise."""
+    logit_bias: Annotated[dict[str, float] | None, _only(None, {}, why=_SEARCHED)] = None
+    """Only empty; likewise."""
     stream: bool | None = None
     """Respond in chunks, by server-sent events."""
     stream_options: StreamOptions | None = None
-    """Options of the stream."""
-    logprobs: bool | None = None
-    """Refused if true: only the mean over a caption's tokens is available, in ``log_probability`` of each choice."""
+    logprobs: Annotated[bool | None, _only(None, False, why="each choice has log_probability, their mean")] = None
+    """Only false: tokens' probabilities are not available."""
     response_format: ResponseFormat | None = None
-    """Refused unless ``text``."""
-    tool_choice: str | dict[str, Any] | None = None
-    """Refused if it forces a call: a captioner calls no tools."""
+    tool_choice: Annotated[str | dict[str, Any] | None, _only(None, "none", "auto", why="no tool is called")] = None
+    """Only ``none`` or ``auto``: a captioner calls no tools."""
     ignore: Parts = ()
     """As of ``/v1/captions``: what does not count (not a field of the OpenAI interface)."""
     only: Parts = ()
@@ -139,14 +141,11 @@ class ChatRequest(_Open):
 
 
 class Usage(ClosedModel):
-    """Counts: of a model that answers the tokens; of other models the words of their captions."""
+    """Counts of tokens, also of those after ``stop``; of a model that reads no text 0 and the words of its captions."""
 
     prompt_tokens: int = 0
-    """Tokens of the conversation and its images; 0 for a model that reads no text."""
     completion_tokens: int
-    """Tokens of the answer or the captions, also of those after ``stop``; of a model that reads no text the words."""
     total_tokens: int
-    """Sum of the two counts above."""
     prompt_images: int = 2
     """Number of images read (not a field of the OpenAI interface)."""
 
@@ -155,29 +154,23 @@ class AnswerMessage(ClosedModel):
     """The turn of the captioner."""
 
     role: Literal["assistant"] = "assistant"
-    """Always ``assistant``."""
     content: str
     """The answer or the caption; before the first caption of a pair that the model is not familiar with, what
     ``objects`` says (``objects_text``)."""
     refusal: None = None
-    """Always null."""
 
 
 class Choice(ClosedModel):
-    """An answer or a caption."""
+    """An answer or a caption, the best first. ``confidence`` (geometric mean of the token probabilities, 0 to 1) and
+    ``log_probability`` (natural logarithm, mean over the tokens) are not fields of the OpenAI interface."""
 
     index: int
-    """Index of the choice, the best first."""
     message: AnswerMessage
-    """The answer or the caption."""
     finish_reason: Literal["stop", "length"] = "stop"
     """``length`` if the text was cut off at ``max_tokens``."""
     logprobs: None = None
-    """Always null."""
     confidence: float
-    """Geometric mean of the token probabilities, 0 to 1 (not a field of the OpenAI interface)."""
     log_probability: float
-    """Natural logarithm of the probability, mean over the tokens (not a field of the OpenAI interface)."""
 
 
 class ChatAnswer(AssessedAnswer):
@@ -186,17 +179,13 @@ class ChatAnswer(AssessedAnswer):
     id: str
     """``chatcmpl-`` followed by the id of the request."""
     object: Literal["chat.completion"] = "chat.completion"
-    """Kind of object."""
     created: int
     """Unix time in seconds."""
     model: str
-    """Model name."""
     system_fingerprint: str
     """Version of the model: from the registry, or a hash of the artifact's contents."""
     choices: list[Choice]
-    """The answer, or the captions, best first."""
     usage: Usage
-    """Counts of tokens or words, and images."""
 
 
 class Model(ClosedModel):
@@ -205,11 +194,8 @@ class Model(ClosedModel):
     id: str
     """Model name in requests."""
     object: Literal["model"] = "model"
-    """Kind of object."""
     created: int = 0
-    """Always 0: unknown."""
     owned_by: str = "idc"
-    """Always ``idc``."""
     version: str
     """Current version of the model: from the registry, or a hash of the artifact's contents."""
     error: str | None = None
@@ -226,19 +212,12 @@ class Model(ClosedModel):
     @classmethod
     def of(cls, status: ModelStatus) -> Model:
         """The entry of a model in the list."""
-        return cls(
-            id=status.name,
-            version=status.version,
-            error=status.error,
-            newer_error=status.newer_error,
-            **({} if status.capabilities is None else asdict(status.capabilities)),
-        )
+        fields = asdict(status)
+        return cls(id=fields.pop("name"), **(fields.pop("capabilities") or {}), **fields)
 
 
 class ModelList(ClosedModel):
-    """The models."""
+    """The models, the default first."""
 
     object: Literal["list"] = "list"
-    """Kind of object."""
     data: list[Model]
-    """The models, the default first."""

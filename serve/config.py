@@ -51,24 +51,24 @@ files. ``tests/serve/test_attacks.py`` measures it."""
 
 
 class LimitsConfig(ConfigModel):
-    """Limits; what exceeds them is refused before any work is done on it. Those without a setting are below them."""
+    """Limits of each front; what exceeds them is refused before any work is done on it. The constants below them are
+    bounds of what one request or client may cost, which no machine needs otherwise."""
 
-    connections: int = Field(1024, gt=0)
-    """Maximal number of open connections of all clients. A further one closes the connection that has been idle
-    longest; if all have a request in progress, it is answered by 503."""
-    pairs: int = Field(64, gt=0)
-    """Maximal number of pairs per request."""
-    waiting_pairs: int = Field(256, gt=0)
-    """Maximal number of accepted, unanswered pairs of all clients; more is answered by 503 with Retry-After."""
-    max_queued_pairs_per_client: int = Field(128, gt=0)
-    """The same per token (without tokens, per address); more is answered by 429 with Retry-After."""
-    waiting_mib: float = Field(512.0, gt=0)
-    """Memory in MiB for the bodies of unanswered requests of all clients in a front; more is answered by 503 with
-    Retry-After. A body of JSON takes up to 4.5 times its size there."""
+    waiting_pairs: int = Field(256, ge=128)
+    """Maximal number of accepted, unanswered pairs of all clients; more is answered by 503 with Retry-After. A client
+    (a token, without tokens an address) may have half of them; more is answered by 429."""
     timeout_s: float = Field(60.0, gt=0)
     """Seconds until a request is answered by 504, until a body must have arrived, and that an ending replica may work
     on what it has accepted. Must exceed a cold start."""
 
+    pairs: ClassVar[int] = 64
+    """Maximal number of pairs per request; one always fits into the queue of an idle server."""
+    connections: ClassVar[int] = 1024
+    """Maximal number of open connections of all clients. A further one closes the connection that has been idle
+    longest; if all have a request in progress, it is answered by 503."""
+    waiting_mib: ClassVar[float] = 512.0
+    """Memory in MiB for the bodies of unanswered requests of all clients; more is answered by 503 with Retry-After. A
+    body of JSON takes up to 4.5 times its size there."""
     body_mib: ClassVar[float] = 32.0
     """Maximal size of a request body in MiB; more is answered by 413."""
     image_pixels: ClassVar[int] = 25_000_000
@@ -95,24 +95,15 @@ class LimitsConfig(ConfigModel):
     answer_tokens: ClassVar[int] = 1024
     """Maximal length of an answer to a question; a larger ``max_tokens`` of a request counts as this."""
 
-    def errors(self) -> Iterator[str]:
-        if self.waiting_mib < (least := BODY_COPIES * self.body_mib):
-            problem = f"{self.waiting_mib:g} is too little for one body of body_mib={self.body_mib:g}"
-            yield f"waiting_mib: {problem}; set at least {least:g}"
-        for name in ("waiting_pairs", "max_queued_pairs_per_client"):
-            if self.pairs > (most := getattr(self, name)):
-                yield f"pairs: {self.pairs} pairs of one request never fit into {name}={most}; set pairs={most} or less"
-
-    def of_each(self, fronts: int) -> LimitsConfig:
-        """The limits of one of several fronts that listen at one port: its share in the connections and in the memory
-        of bodies, which has room for one body at least."""
-        waiting_mib = max(self.waiting_mib / fronts, BODY_COPIES * self.body_mib)
-        return self.model_copy(update={"connections": -(-self.connections // fronts), "waiting_mib": waiting_mib})
-
     @property
     def waiting_bytes(self) -> int:
         """Maximal bytes of unanswered bodies: :attr:`waiting_mib` divided by the copies."""
         return int(self.waiting_mib / BODY_COPIES * 2**20)
+
+    @property
+    def waiting_pairs_of_client(self) -> int:
+        """Maximal number of unanswered pairs of a client."""
+        return self.waiting_pairs // 2
 
 
 class BatchingConfig(ConfigModel):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import time
 import uuid
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.types import Scope
 
-PLAIN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-"""Request ids that are accepted from clients."""
+_LOGGED = ("request_id", "caller", "route", "status", "pairs", "model", "version")
 
 
 @dataclass
@@ -22,7 +22,6 @@ class RequestContext:
     caller: str = ""
     """Name of the token or, without tokens, address of the peer."""
     route: str = "other"
-    """Route in logs and metrics."""
     status: int = 0
     """Status of the response; 0 before the response has begun, 499 if the client left before that."""
     pairs: int = 0
@@ -40,6 +39,8 @@ class RequestContext:
     started: float = field(default_factory=time.perf_counter)
     parsed: float = 0.0
     """Time at which the body had been read and parsed."""
+    cleanup: AsyncExitStack = field(default_factory=AsyncExitStack)
+    """What ends with the request: its places in the queue, the work for it."""
 
     def seconds(self) -> float:
         """Seconds since the first byte."""
@@ -47,15 +48,14 @@ class RequestContext:
 
     def entry(self, method: str) -> dict[str, Any]:
         """The fields of the log line."""
-        names = ("request_id", "caller", "route", "status", "pairs", "model", "version")
+        fields = {name: getattr(self, name) for name in _LOGGED}
         failed = {name: value for name in ("error", "failure") if (value := getattr(self, name))}
-        fields = {name: getattr(self, name) for name in names}
         return {"method": method, **fields, "ms": round(self.seconds() * 1000, 1), **failed}
 
 
 def new_context(scope: Scope, client_id: str) -> RequestContext:
-    """Attach a context to a request; its id is the client's if that is a :data:`PLAIN_ID`."""
-    context = RequestContext(client_id if PLAIN_ID.fullmatch(client_id) else uuid.uuid4().hex)
+    """Attach a context to a request; its id is the client's if that is harmless in logs and headers."""
+    context = RequestContext(client_id if re.fullmatch("[A-Za-z0-9._-]{1,64}", client_id) else uuid.uuid4().hex)
     scope["request_context"] = context
     return context
 

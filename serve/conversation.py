@@ -18,17 +18,14 @@ _TWO_NEEDED = (
     "but a caption needs two: send the image before and the image after as two parts "
     '{"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}}'
 )
-_SEARCHED = "texts are searched for, not sampled"
 
 
 def of_chat(body: ChatRequest, limits: LimitsConfig) -> ParsedRequest:
     """The job of a conversation.
 
     Raises:
-        ApiError: 400 it has fewer than two images or more than two since the last answer, or it requests something that
-            a captioner does not support; 413 its text is too long.
+        ApiError: 400 it has fewer than two images or more than two since the last answer; 413 its text is too long.
     """
-    _refuse_unsupported(body)
     images = {
         f"messages.{i}.content.{j}.image_url.url": part.image_url.url
         for i, message in enumerate(body.messages)
@@ -63,31 +60,9 @@ def of_chat(body: ChatRequest, limits: LimitsConfig) -> ParsedRequest:
         stream=bool(body.stream),
         include_usage=body.stream_options is not None and body.stream_options.include_usage,
         stop=tuple(body.stop or ()),
-        max_tokens=longest,
         ignore=body.ignore,
         only=body.only,
     )
-
-
-def _refuse_unsupported(body: ChatRequest) -> None:
-    """Refuse what a captioner does not support and a client would miss.
-
-    Raises:
-        ApiError: 400, with the field.
-    """
-    form = "text" if body.response_format is None else body.response_format.type
-    for field, is_wanted, why in (
-        ("logprobs", body.logprobs, "not available per token (each choice has log_probability, their mean)"),
-        ("response_format.type", form != "text", f"captions are plain text, not {form}"),
-        ("temperature", body.temperature not in (None, 0, 1), f"{_SEARCHED} (0 and 1 are taken)"),
-        ("presence_penalty", body.presence_penalty, _SEARCHED),
-        ("frequency_penalty", body.frequency_penalty, _SEARCHED),
-        ("logit_bias", body.logit_bias, _SEARCHED),
-        ("tool_choice", body.tool_choice not in (None, "none", "auto"), "a captioner calls no tools"),
-    ):
-        if is_wanted:
-            message = f"{field}: {why}; leave {field.partition('.')[0]} out"
-            raise ApiError(400, "unsupported", message, field)
 
 
 def turns_of(body: ChatRequest, pair: tuple[str, str]) -> tuple[Turn, ...]:

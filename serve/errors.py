@@ -23,12 +23,7 @@ SAFE_HEADERS = {
     ),
 }
 """Headers of every response: the page may load nothing from elsewhere, and no other page may frame it."""
-_KINDS = {
-    401: "authentication_error",
-    403: "authentication_error",
-    404: "not_found_error",
-    429: "rate_limit_error",
-}
+_KINDS = dict.fromkeys((401, 403), "authentication_error") | {404: "not_found_error", 429: "rate_limit_error"}
 _FAULTS = 5
 """Most faults of a body in one message."""
 
@@ -67,16 +62,13 @@ async def refusal(request: Request, error: Exception) -> Response:
         error = _invalid(error)
     elif not isinstance(error, ApiError):
         assert isinstance(error, HTTPException)
-        headers = error.headers
-        if error.status_code == 404:
-            message = f"no such path{_instead(request)}; GET /docs lists all paths"
-            error = ApiError(404, "no_such_path", message)
-        elif error.status_code == 405:
-            message = f"this path accepts only {(headers or {})['Allow']}"
-            error = ApiError(405, "method_not_allowed", message)
-            error.headers = headers
-        else:
-            error = ApiError(error.status_code, "invalid_body", str(error.detail))
+        headers, status = error.headers, error.status_code
+        codes = {
+            404: ("no_such_path", f"no such path{_instead(request)}; GET /docs lists all paths"),
+            405: ("method_not_allowed", f"this path accepts only {(headers or {}).get('Allow')}"),
+        }
+        error = ApiError(status, *codes.get(status, ("invalid_body", str(error.detail))))
+        error.headers = headers
     context.error = error.code
     return error_response(error, context.request_id)
 

@@ -76,8 +76,7 @@ class RequestMiddleware:
                 context.status = message["status"]
                 out = MutableHeaders(scope=message)
                 out["X-Request-ID"] = context.request_id
-                for name, value in SAFE_HEADERS.items():
-                    out[name] = value
+                out.update(SAFE_HEADERS)
                 if context.route == "page":
                     out["Cache-Control"] = "no-cache"  # ask whether it has changed
                 if path == DOCS:
@@ -97,7 +96,9 @@ class RequestMiddleware:
             context.caller = caller_of(self._auth, client[0] if client else None, headers, is_open)
             if not is_open:  # links and bookmarks lead to the page
                 check_origin(headers, self._auth.origins)
-            self._check_length(headers.get("content-length", "0"))
+            length = headers.get("content-length", "0")
+            if not length.isdecimal() or float(length) > self._max_body:
+                raise self._too_large()
             is_json = not headers.get("content-type", "").startswith("multipart/")
             with nullcontext() if path == ALIVE else self._drain.request():
                 await self._app(scope, self._counted(receive, context, is_json), send_out)
@@ -111,17 +112,12 @@ class RequestMiddleware:
             await answer(internal_error())
         finally:
             self._in_flight.release(context.body_bytes)
+            await context.cleanup.aclose()
             if context.left:
                 context.error = "client_left"
             self._metrics.request(context)
             if context.route not in _QUIET or context.status >= 400:
                 log(event="request", **context.entry(scope["method"]))
-
-    def _check_length(self, length: str) -> None:
-        if not (length.isascii() and length.isdigit()) or len(length) > 15:
-            raise ApiError(400, "bad_content_length", "the Content-Length header is not a valid number")
-        if int(length) > self._max_body:
-            raise self._too_large()
 
     def _too_large(self) -> ApiError:
         message = f"the request body exceeds the limit of {self._limits.body_mib:g} MiB; send fewer pairs per request"
@@ -164,11 +160,7 @@ class RequestMiddleware:
 
 
 def caller_of(auth: AuthConfig, address: str | None, headers: Headers, is_open: bool = False) -> str:
-    """The caller for logs and limits: the name of its token, or its address.
-
-    Args:
-        address: address of the connection's peer.
-        is_open: whether the requested path needs no token.
+    """The caller for logs and limits: the name of its token, or the ``address`` of the connection's peer.
 
     Raises:
         ApiError: 401 or 403.
@@ -197,10 +189,7 @@ def caller_of(auth: AuthConfig, address: str | None, headers: Headers, is_open: 
 
 
 def check_origin(headers: Headers, allowed: Collection[str]) -> None:
-    """Check that a request does not come from a foreign page.
-
-    Args:
-        allowed: origins other than this server's own, as browsers write them: ``https://tools.example.org``.
+    """Check that a request does not come from a foreign page whose origin is not ``allowed``.
 
     Raises:
         ApiError: 403, it does.

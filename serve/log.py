@@ -6,9 +6,7 @@ Its keys are those of :mod:`idc.util.logs`.
 from __future__ import annotations
 
 import json
-import logging
 import sys
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,20 +55,3 @@ def is_failure(line: str) -> bool:
 
 def _failed(event: str, entry: Mapping[str, Any]) -> bool:
     return bool(entry.get("failure")) or entry.get("status", 0) >= 500 or event.endswith(_FAILURES)
-
-
-class Once(logging.Filter):
-    """Drops messages that were logged within the last ``period_s`` seconds.
-
-    Serve's router repeats its warning about a dead replica for every request that waited for it.
-    """
-
-    def __init__(self, period_s: float = 60.0):
-        super().__init__()
-        self._period_s = period_s
-        self._seen: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        now, message = time.monotonic(), record.getMessage()
-        self._seen = {text: at for text, at in self._seen.items() if now - at < self._period_s}
-        return self._seen.setdefault(message, now) == now

@@ -5,7 +5,7 @@ whichever answers; on a cluster those of all fronts are also at their nodes' por
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -13,9 +13,16 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from serve.backend import ModelStatus, PairResult
 from serve.context import RequestContext
 
-BUCKETS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+_METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "idc_requests": ("Counter", "Requests answered.", ("route", "status")),
+    "idc_pairs": ("Counter", "Pairs captioned or refused.", ("outcome",)),
+    "idc_request_seconds": ("Histogram", "Time from a request's first byte to the end of its response.", ("route",)),
+    "idc_pairs_waiting": ("Gauge", "Pairs accepted and not answered yet.", ()),
+}
+"""Name -> kind, text and labels, in both libraries."""
 _RECORD = {"Counter": "inc", "Gauge": "set", "Histogram": "observe"}
-"""The method of a kind of metric, in both libraries."""
+"""The method of a kind, in both."""
+_BUCKETS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
 class ServingMetrics:
@@ -26,43 +33,43 @@ class ServingMetrics:
     """
 
     def __init__(self, in_ray: Any = None) -> None:
-        self._registry, self._in_ray = CollectorRegistry(), in_ray
-        self._requests = self._metric("Counter", "idc_requests", "Requests answered.", ("route", "status"))
-        self._pairs = self._metric("Counter", "idc_pairs", "Pairs captioned or refused.", ("outcome",))
-        text = "Time from a request's first byte to the end of its response."
-        self._latency = self._metric("Histogram", "idc_request_seconds", text, ("route",))
-        self._waiting = self._metric("Gauge", "idc_pairs_waiting", "Pairs accepted and not answered yet.")
+        self._registry = CollectorRegistry()
+        self._here, self._in_ray = {}, {}
+        for name, (kind, text, labels) in _METRICS.items():
+            here, there = (
+                ({"buckets": _BUCKETS_S}, {"boundaries": list(_BUCKETS_S)}) if kind == "Histogram" else ({}, {})
+            )
+            self._here[name] = getattr(prometheus_client, kind)(name, text, labels, registry=self._registry, **here)
+            if in_ray is not None:
+                self._in_ray[name] = getattr(in_ray, kind)(name, text, tag_keys=labels, **there)
         self._pairs_waiting = 0
         self.wait(0)
         text = "1 for the current version of a model name."
         self._models = Gauge("idc_model_info", text, ("model", "version"), registry=self._registry)
         self._replicas = Gauge("idc_replicas", "Running replicas.", ("deployment",), registry=self._registry)
 
-    def _metric(
-        self, kind: Literal["Counter", "Gauge", "Histogram"], name: str, text: str, labels: tuple[str, ...] = ()
-    ) -> _Metric:
-        buckets: dict[str, Any] = {"buckets": BUCKETS_S} if kind == "Histogram" else {}
-        metric = getattr(prometheus_client, kind)(name, text, labels, registry=self._registry, **buckets)
-        if self._in_ray is None:
-            return _Metric(kind, labels, metric)
-        boundaries: dict[str, Any] = {"boundaries": list(BUCKETS_S)} if kind == "Histogram" else {}
-        return _Metric(kind, labels, metric, getattr(self._in_ray, kind)(name, text, tag_keys=labels, **boundaries))
+    def _record(self, name: str, value: float, *labels: str) -> None:
+        """Add to a counter or a histogram, or set a gauge."""
+        (kind, _, names), metric = _METRICS[name], self._here[name]
+        getattr(metric.labels(*labels) if labels else metric, _RECORD[kind])(value)
+        if self._in_ray and (value or kind == "Gauge"):  # Ray refuses to add nothing
+            getattr(self._in_ray[name], _RECORD[kind])(value, dict(zip(names, labels, strict=True)))
 
     def request(self, context: RequestContext) -> None:
         """Count a request that has ended."""
-        self._requests.record(1, context.route, str(context.status))
-        self._latency.record(context.seconds(), context.route)
+        self._record("idc_requests", 1, context.route, str(context.status))
+        self._record("idc_request_seconds", context.seconds(), context.route)
 
     def wait(self, pairs: int) -> None:
         """Add accepted pairs to those that are not answered yet; negative: answered ones."""
         self._pairs_waiting += pairs
-        self._waiting.record(self._pairs_waiting)
+        self._record("idc_pairs_waiting", self._pairs_waiting)
 
     def pairs(self, results: Sequence[PairResult]) -> None:
         """Count answered pairs."""
         refused = sum(result.error is not None for result in results)
-        self._pairs.record(len(results) - refused, "captioned")
-        self._pairs.record(refused, "refused")
+        self._record("idc_pairs", len(results) - refused, "captioned")
+        self._record("idc_pairs", refused, "refused")
 
     def text(self, models: Sequence[ModelStatus], replicas: Mapping[str, int]) -> bytes:
         """All metrics in Prometheus' text format."""
@@ -72,16 +79,3 @@ class ServingMetrics:
         for name, count in replicas.items():
             self._replicas.labels(name).set(count)
         return generate_latest(self._registry)
-
-
-class _Metric:
-    """A metric of ``GET /metrics`` and perhaps of Ray."""
-
-    def __init__(self, kind: str, labels: tuple[str, ...], metric: Any, in_ray: Any = None):
-        self._method, self._labels, self._metric, self._in_ray = _RECORD[kind], labels, metric, in_ray
-
-    def record(self, value: float, *labels: str) -> None:
-        """Add to a counter or a histogram, or set a gauge."""
-        getattr(self._metric.labels(*labels) if labels else self._metric, self._method)(value)
-        if self._in_ray is not None and (value or self._method == "set"):  # Ray refuses to add nothing
-            getattr(self._in_ray, self._method)(value, dict(zip(self._labels, labels, strict=True)))

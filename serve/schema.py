@@ -74,7 +74,6 @@ class CandidateAnswer(ClosedModel):
     """A caption."""
 
     caption: str
-    """The text."""
     confidence: float
     """The geometric mean of the tokens' probabilities, 0 to 1."""
     log_probability: float
@@ -85,9 +84,7 @@ class InputSizeAnswer(ClosedModel):
     """Height and width in pixels at which the model saw the images; larger ones were resized to it."""
 
     before: list[int] = Field(min_length=2, max_length=2)
-    """Of the image before."""
     after: list[int] = Field(min_length=2, max_length=2)
-    """Of the image after."""
 
 
 class AssessedAnswer(ClosedModel):
@@ -109,8 +106,7 @@ class AssessedAnswer(ClosedModel):
     warning: str | None = None
     """Why the result cannot be trusted: the model has not seen such images; otherwise null."""
     captioner: str | None = None
-    """The captioner that wrote the caption, where the model chose it (``auto``): ``objects``, or a trained one; null
-    where the model itself wrote it."""
+    """The captioner that ``auto`` chose: ``objects``, or a trained one; null of another model."""
     objects_text: str | None = None
     """What changed as ``objects`` says it, which nothing was trained for; to be read before the caption of a pair that
     the model is not familiar with. Null if it was not asked."""
@@ -121,16 +117,14 @@ class AssessedAnswer(ClosedModel):
 
 
 class ClassAnswer(ClosedModel):
-    """A class of what changed."""
+    """A class of what changed, with the number of its regions."""
 
     name: str
-    """Its name, such as building."""
     count: int
-    """Number of its regions."""
     share: float
     """Share of the image's area that it covers, 0 to 1."""
     positions: list[str]
-    """Where its regions are: of each the cell of a 3x3 grid, such as ``top left corner``."""
+    """The cell of a 3x3 grid of each region, such as ``top left corner``."""
 
 
 class ClassesAnswer(ClosedModel):
@@ -144,7 +138,8 @@ class ClassesAnswer(ClosedModel):
 
 
 class SceneAnswer(ClosedModel):
-    """The changes of a pair of GeoTIFFs on the ground."""
+    """The changes of a pair of GeoTIFFs on the ground, and the images as the model got them (PNGs as data URLs, their
+    longer side at most 1024)."""
 
     sentence: str
     """Number, areas and positions of the changes, in words."""
@@ -152,22 +147,17 @@ class SceneAnswer(ClosedModel):
     """A feature collection in longitude and latitude (EPSG:4326). Properties of a feature: ``class``, ``area_m2``,
     ``score``, ``position``, ``caption``, ``confidence``. With ``left_out`` if there are more than 1,000."""
     before: str
-    """PNG as data URL: the image before as the model got it, its longer side at most 1024."""
     after: str
-    """Likewise the image after."""
 
 
 class PairAnswer(AssessedAnswer):
-    """The result of a pair."""
+    """The result of a pair: its best caption and what is known about it, or why it has none."""
 
     index: int
     """Index of the pair in the request."""
     caption: str | None = None
-    """Text of the best candidate; null if there is an error."""
     confidence: float | None = None
-    """Confidence of the best candidate."""
     log_probability: float | None = None
-    """Log-probability of the best candidate."""
     candidates: list[CandidateAnswer] = []
     """All captions, best first."""
     attributes: dict[str, Any] | None = None
@@ -187,41 +177,35 @@ class PairAnswer(AssessedAnswer):
 
 
 class Timing(ClosedModel):
-    """Times in milliseconds."""
+    """Milliseconds from the complete request to the response, and of the model for the slowest batch with one of the
+    pairs; the size of the largest of these batches, including pairs of other requests."""
 
     total_ms: float
-    """From the complete request to the response."""
     model_ms: float
-    """Model time of the slowest batch with one of the pairs."""
     largest_batch: int
-    """Size of the largest of these batches, including pairs of other requests."""
 
 
 class StreamEnd(ClosedModel):
     """The last event of a stream; a :class:`CaptionAnswer` without its results."""
 
     request_id: str
-    """Id of the request, also in the header X-Request-ID and in the log."""
+    """Also in the header X-Request-ID and in the log."""
     model: str
-    """Model name."""
     version: str
     """Version of the model: from the registry, or a hash of the artifact's contents."""
     timing: Timing
-    """Times."""
 
 
 class CaptionAnswer(StreamEnd):
-    """The response to a :class:`CaptionForm`."""
+    """The response to a :class:`CaptionForm`, with one result per pair, in order."""
 
     results: list[PairAnswer]
-    """One result per pair, in order."""
 
 
 class State(ClosedModel):
-    """The response to a probe."""
+    """The response to a probe: ``ok`` or ``ready``."""
 
     status: str
-    """``ok`` or ``ready``."""
 
 
 class ErrorBody(ClosedModel):
@@ -238,9 +222,7 @@ class ErrorBody(ClosedModel):
 
 
 class ErrorAnswer(ClosedModel):
-    """The response to a failed request."""
+    """The response to a failed request; its id is also in the header X-Request-ID and in the log."""
 
     error: ErrorBody
-    """The error."""
     request_id: str
-    """Id of the request, also in the header X-Request-ID and in the log."""

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from idc.config import did_you_mean
@@ -14,8 +14,7 @@ from serve.backend import Backend, EncodedPair, Overloaded, PairResult
 from serve.config import ServeConfig
 from serve.context import RequestContext
 from serve.errors import ApiError, busy, internal_error
-from serve.intake import ParsedRequest
-from serve.pair_reader import RequestPairReader
+from serve.intake import ParsedRequest, RequestPairReader
 from serve.pieces import Hear
 from serve.prometheus import ServingMetrics
 
@@ -40,7 +39,7 @@ class Service:
             raise ApiError(404, "unknown_model", f"no model is named {name[:100]!r}{hint}", "model")
 
     async def admit(self, context: RequestContext, job: ParsedRequest) -> AdmittedJob:
-        """Check a job, take its slots in the queue and read its images. The caller must close the result's slots.
+        """Check a job, take its places in the queue until the request ends, and read its images.
 
         Raises:
             ApiError: 404 unknown model, 413 too many pairs, 429 the caller has too many pairs waiting, 503 all callers
@@ -49,12 +48,11 @@ class Service:
         context.parsed, context.pairs = time.perf_counter(), len(job.pairs)
         self.check_model(model := job.model or self.config.default_model)
         context.model = model
-        with ExitStack() as slots:
-            slots.enter_context(self._queued(context.caller, len(job.pairs)))
-            images = await self._reader.read(job)
-            # Without the texts of the body, which would otherwise stay in memory until a stream ends.
-            pairs = tuple(replace(pair, before="", after="", dialogue=None) for pair in job.pairs)
-            return AdmittedJob(self, context, replace(job, pairs=pairs, ignore=(), only=()), images, slots.pop_all())
+        context.cleanup.enter_context(self._queued(context.caller, len(job.pairs)))
+        images = await self._reader.read(job)
+        # Without the texts of the body, which would otherwise stay in memory until a stream ends.
+        pairs = tuple(replace(pair, before="", after="", dialogue=None) for pair in job.pairs)
+        return AdmittedJob(self, context, replace(job, pairs=pairs, ignore=(), only=()), images)
 
     @contextmanager
     def _queued(self, caller: str, pairs: int) -> Iterator[None]:
@@ -63,7 +61,7 @@ class Service:
         if pairs > limits.pairs:
             message = f"a request may contain at most {limits.pairs} pairs; split it into several requests"
             raise ApiError(413, "too_many_pairs", message, "pairs")
-        if waiting + pairs > (most := limits.max_queued_pairs_per_client):
+        if waiting + pairs > (most := limits.waiting_pairs_of_client):
             message = f"{waiting} of your pairs are waiting and this request has {pairs}; at most {most} may wait"
             raise ApiError(429, "too_many_waiting", message, retry_after_s=1)
         if self._waiting.total() + pairs > limits.waiting_pairs:
@@ -79,18 +77,12 @@ class Service:
 
 @dataclass
 class AdmittedJob:
-    """A job with its image files and its slots in the queue.
-
-    Attributes:
-        images: per pair its image files, or the reason why it was refused.
-        slots: close it to free them.
-    """
+    """A job with its ``images``: of each pair the files, or the reason why it was refused."""
 
     _service: Service
     context: RequestContext
     job: ParsedRequest
     images: list[EncodedPair | str]
-    slots: ExitStack
 
     async def results(self, on_text: Hear | None = None) -> list[PairResult]:
         """One result per pair, in order, by one call of the backend (with ``on_text``, as in
@@ -136,16 +128,12 @@ class AdmittedJob:
             raise ApiError(422, "not_possible", str(error)) from None
         service.metrics.pairs(results)
         self.context.version = versions(results)
-        if job.single and results[0].error is not None and results[0].status >= 500:
-            raise _failure(results[0].status, results[0].error)
+        status, message = results[0].status, results[0].error
+        if job.single and message is not None and status >= 500:  # here, or at an endpoint of a language model
+            if status in (500, 503):
+                raise internal_error() if status == 500 else busy(message)
+            raise ApiError(status, {502: "upstream_failed", 504: "timeout"}[status], message)
         return results
-
-
-def _failure(status: int, message: str) -> ApiError:
-    """The response to a pair that failed here, or at the endpoint that runs the language model."""
-    if status in (500, 503):
-        return internal_error() if status == 500 else busy(message)
-    return ApiError(status, {502: "upstream_failed", 504: "timeout"}[status], message)
 
 
 def versions(results: list[PairResult]) -> str:

@@ -7,7 +7,6 @@ which costs several times as much as the application.
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -18,7 +17,6 @@ from serve.deployment.ray_internals import bind_to_node_address
 from serve.deployment.replicas import Replicas
 from serve.drain import Drain
 from serve.listener import Connections, limited_server, receive_socket
-from serve.log import Once
 from serve.memory import return_large_blocks
 from serve.prometheus import ServingMetrics
 
@@ -48,14 +46,11 @@ class Front:
         enter_root()
         return_large_blocks()
         bind_to_node_address()
-        logging.getLogger("ray.serve").addFilter(Once())
         self._config = config
         self._drain = Drain()
         self._backend = Replicas(config, model)
         if path is not None:
-            limits = config.limits.of_each(config.scaling.front_replicas)
-            self._config = config.model_copy(update={"limits": limits})
-            self._connections = Connections(limits)
+            self._connections = Connections(config.limits)
             self._server = limited_server(self.__serve_build_asgi_app__(), self._connections)
             self._serving = asyncio.create_task(self._server.serve(sockets=[receive_socket(path)]))
             while not self._server.started and not self._serving.done():

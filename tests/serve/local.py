@@ -23,6 +23,7 @@ from serve.pieces import Hear
 from serve.versions import Resolver, public_name
 
 TOKEN = "the-token-of-a-test"
+HELD = 40
 
 
 def tokens_of(**tokens: str) -> list[dict[str, str]]:
@@ -65,6 +66,31 @@ class LocalBackend:
 
     async def replicas(self) -> dict[str, int]:
         return {"Model": 1}
+
+
+class HeldBackend(LocalBackend):
+    """Captions pairs whose image before is :data:`HELD` pixels wide only after a test has set ``go_on``.
+
+    Attributes:
+        asked: released for each such call.
+        cancelled: set if one is cancelled.
+    """
+
+    def __init__(self, artifact: str):
+        super().__init__(artifact)
+        self.go_on, self.cancelled, self.asked = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    async def caption(
+        self, pairs: list[EncodedPair], model: str, options: Options, on_text: Hear | None = None
+    ) -> list[PairResult]:
+        if int.from_bytes(pairs[0].before[16:20], "big") == HELD:  # of a PNG
+            self.asked.release()
+            try:
+                await asyncio.to_thread(self.go_on.wait, 60)
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
+        return await super().caption(pairs, model, options, on_text)
 
 
 def caption(captioner: ServedCaptioner, pairs: Sequence[EncodedPair], options: Sequence[Options]) -> list[PairResult]:

@@ -89,7 +89,6 @@ def app(
     args = {
         "models": {"champion": "models:/captioner@champion", "folder": artifact},
         "auth": {"tokens": tokens_of(tester=TOKEN)},
-        "limits": {"pairs": 24, "waiting_pairs": 24, "max_queued_pairs_per_client": 24},
         "batching": {"max_pairs": 4},
         "scaling": {"min_replicas": 2, "max_replicas": 2, "cpus": 0.5},
         "registry": {"tracking_uri": uri, "poll_s": 0.3, "cache": str(folder / "cache")},

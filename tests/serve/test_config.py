@@ -75,14 +75,7 @@ GOOD: dict[str, Any] = {"models": {"a": "runs/a"}, "auth": {"mode": "loopback"}}
         ({"auth": {"mode": "loopback", "origins": ["https://*.example.org"]}}, ["auth.origins.0: "]),
         ({"models": {}}, ["models: empty; name at least one"]),
         ({"models": {"auto": "auto"}, "loading": {"endpoint": {"url": "http://x/v1"}}}, ["models: auto runs here"]),
-        (
-            {"limits": {"pairs": 200, "waiting_pairs": 150, "waiting_mib": 95}},
-            [
-                "limits.pairs: 200 pairs of one request never fit into waiting_pairs=150; set pairs=150 or less",
-                "limits.pairs: 200 pairs of one request never fit into max_queued_pairs_per_client=128; set pairs=128",
-                "limits.waiting_mib: 95 is too little for one body of body_mib=32; set at least 144",
-            ],
-        ),
+        ({"limits": {"waiting_pairs": 127, "timeout_s": 0}}, ["limits.waiting_pairs: ", "limits.timeout_s: "]),
         ({"scaling": {"min_replicas": 3}}, ["scaling.min_replicas: 3"]),
         ({"batching": {"max_pair": 4}}, ["batching.max_pair: no such setting; did you mean 'max_pairs'?"]),
     ],
@@ -135,8 +128,5 @@ def test_the_command_names_what_is_missing_and_what_is_taken(tmp_path: Path) -> 
     assert f"port: cannot listen on 127.0.0.1:{port} (Address already in use)" in run.stderr
     assert "models.mine: no artifact at 'runs/mine/artifact'; name the artifact folder of a run" in run.stderr
     assert "auth.mode: loopback cannot protect the cluster at RAY_ADDRESS" in run.stderr
-    open_to_all = subprocess.run(
-        [sys.executable, "-m", "serve.app", "host=0.0.0.0"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert open_to_all.returncode == 2
-    assert "auth.mode=loopback accepts only requests from localhost, but host='0.0.0.0'" in open_to_all.stderr
+    with pytest.raises(ConfigError, match=r"accepts only requests from localhost, but host='0\.0\.0\.0'"):
+        load(CommandConfig, overrides={**GOOD, "host": "0.0.0.0"})

@@ -40,6 +40,29 @@ def test_only_the_last_two_images_have_marks_and_those_of_others_stand_in_the_ne
     assert turns(("user", "Draw two."), ("assistant", [PICTURE, PICTURE]))[0].text == f"Draw two.\n{IMAGE * 2}"
 
 
+def test_the_last_two_images_are_the_pair_and_what_tools_say_is_not_read() -> None:
+    pictures = [{"type": "image_url", "image_url": {"url": f"data:,{number}"}} for number in range(3)]
+    messages = [
+        {"role": "developer", "content": "Describe what changed."},
+        {"role": "user", "content": [said("What changed?"), pictures[0]]},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": {}}]},
+        {"role": "tool", "tool_call_id": "1", "content": "nothing"},
+        {"role": "user", "content": [pictures[1]]},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "I need another image."}]},
+        {"role": "user", "content": [pictures[2]]},
+    ]
+    (pair,) = of_chat(ChatRequest.model_validate({"messages": messages}), LimitsConfig()).pairs
+    assert (pair.before, pair.after) == ("data:,1", "data:,2")
+    assert pair.fields == ("messages.4.content.0.image_url.url", "messages.6.content.0.image_url.url")
+    assert pair.dialogue is not None
+    assert pair.dialogue.turns == (
+        Turn("system", "Describe what changed."),
+        Turn("user", f"What changed?\n{IMAGE}"),
+        Turn("assistant", "I need another image."),
+        Turn("user", IMAGE),
+    )
+
+
 def test_images_alone_are_no_dialogue() -> None:
     assert turns(("user", [PICTURE, PICTURE])) == ()
     assert turns(("user", [PICTURE, said(" ")]), ("assistant", None), ("user", [PICTURE, said("")])) == ()

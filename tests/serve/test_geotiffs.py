@@ -23,7 +23,7 @@ from idc.data.images import decode_image
 from idc.geo.georeferenced_pair import decode_georeferenced, georeferenced_changes
 from idc.geo.pixel_grid import PixelGrid
 from idc.systems import load_captioner
-from serve import pair_reader
+from serve import intake
 from serve.api import create_api
 from serve.backend import EncodedPair, Options
 from serve.captioner import captioned
@@ -103,7 +103,7 @@ def test_polygons_are_returned_where_they_are_asked_for(client: httpx2.Client, p
 def test_without_rasterio_the_extra_is_named(
     client: httpx2.Client, placed: EncodedPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pair_reader, "find_spec", lambda name: None)
+    monkeypatch.setattr(intake, "find_spec", lambda name: None)
     refused = ask(client, placed.before, placed.after, polygons="georeferenced")
     assert (refused.status_code, refused.json()["error"]["code"]) == (422, "extra_missing")
     assert "pip install 'idc[geo]'" in refused.json()["error"]["message"]

@@ -10,14 +10,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from serve.api import create_api
-from serve.config import ServeConfig
 from serve.schema import ErrorAnswer
 from tests.serve.bodies import FORM, formed
 from tests.serve.hostile import requests
-from tests.serve.local import TOKEN, LocalBackend, serving, tokens_of
+from tests.serve.local import TOKEN, LocalBackend, local_config, serving, tokens_of
 from tests.serve.wire import Hostile, Reply, send
-
-ALL = requests()
 
 
 @pytest.fixture(scope="module")
@@ -25,18 +22,12 @@ def servers(artifact: str) -> Iterator[dict[str, tuple[str, int]]]:
     """Addresses of two servers: one with tokens, one for localhost."""
     backend = LocalBackend(artifact)
     closed, open_here = (
-        create_api(ServeConfig.model_validate({"models": {"demo": artifact}, "auth": auth}), backend)
+        create_api(local_config(artifact, auth=auth), backend)
         for auth in ({"tokens": tokens_of(tester=TOKEN)}, {"mode": "loopback"})
     )
     with serving(closed) as token, serving(open_here) as loopback:
-        yield {name: _where(address) for name, address in (("token", token), ("loopback", loopback))}
-
-
-def _where(address: str) -> tuple[str, int]:
-    parts = urlsplit(address)
-    assert parts.hostname is not None
-    assert parts.port is not None
-    return parts.hostname, parts.port
+        yield {name: ("127.0.0.1", urlsplit(address).port or 0) for name, address in
+               (("token", token), ("loopback", loopback))}  # fmt: skip
 
 
 def ask(servers: dict[str, tuple[str, int]], hostile: Hostile) -> Reply:
@@ -45,7 +36,7 @@ def ask(servers: dict[str, tuple[str, int]], hostile: Hostile) -> Reply:
     return send(*servers[mode], hostile, TOKEN if mode == "token" else None)
 
 
-@pytest.mark.parametrize("hostile", ALL, ids=str)
+@pytest.mark.parametrize("hostile", requests(), ids=str)
 def test_it_is_refused_with_a_proper_error(servers: dict[str, tuple[str, int]], hostile: Hostile) -> None:
     reply = ask(servers, hostile)
     if hostile.plain:

@@ -307,11 +307,6 @@ def test_what_is_no_http_is_refused_in_our_shape() -> None:
         assert served.ask(upgrade) == (200, "0")
 
 
-def test_each_of_several_fronts_has_its_share() -> None:
-    shares = LimitsConfig(connections=9, waiting_mib=512).of_each(2)
-    assert (shares.connections, shares.waiting_mib) == (5, 256)
-
-
 def test_an_ipv6_network_is_one_client() -> None:
     assert client_key("2001:db8::1") == client_key("2001:db8::ffff:2") != client_key("2001:db8:0:1::1")
     assert client_key("::ffff:192.0.2.7") == client_key("192.0.2.7") != client_key("192.0.2.8")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import logging
 
 import pytest
 
-from serve.log import Once, forward, log
+from serve.log import forward, log
 
 
 def test_lines_of_replicas_stay_as_they_are_and_others_become_entries(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,10 +32,3 @@ def test_without_verbose_only_failures_are_printed(capsys: pytest.CaptureFixture
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.splitlines() == [*lines[2:], lines[0][:40]]
-
-
-def test_a_message_passes_once() -> None:
-    records = [logging.LogRecord("ray.serve", logging.WARNING, "", 0, text, None, None) for text in "abaa"]
-    once, always = Once(), Once(period_s=0.0)
-    assert [once.filter(record) for record in records] == [True, True, False, False]
-    assert all(always.filter(records[0]) for _ in range(2))

@@ -17,54 +17,40 @@ from schemathesis.checks import load_all_checks
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from serve.api import create_api
-from serve.config import ServeConfig
 from tests.serve.bodies import picture, url
-from tests.serve.local import TOKEN, LocalBackend, serving, tokens_of
+from tests.serve.local import TOKEN, LocalBackend, local_config, serving, tokens_of
 
 QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 
-def config(artifact: str) -> ServeConfig:
-    """Of a server that asks for a token."""
-    return ServeConfig.model_validate({"models": {"demo": artifact}, "auth": {"tokens": tokens_of(tester=TOKEN)}})
-
-
-class _NoBackend:
-    """A backend for the document, which does not depend on models."""
-
-
-DOCUMENT = create_api(config("none"), _NoBackend()).openapi()  # type: ignore[arg-type]
+AUTH = {"tokens": tokens_of(tester=TOKEN)}
+DOCUMENT = create_api(local_config("none", auth=AUTH), None).openapi()  # type: ignore[arg-type]  # needs no backend
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 load_all_checks()
 
 
 @pytest.fixture(scope="module")
 def address(artifact: str) -> Iterator[str]:
-    with serving(create_api(config(artifact), LocalBackend(artifact))) as address:
+    with serving(create_api(local_config(artifact, auth=AUTH), LocalBackend(artifact))) as address:
         yield address
 
 
 @SCHEMA.hook
 def map_body(context: Any, body: Any) -> Any:
     """Replace texts by images where images belong, except those that begin with a digit, which stay invalid."""
-    return with_images(body)
-
-
-def with_images(body: Any) -> Any:
-    """A body with real images."""
     if isinstance(body, list):
-        return [with_images(item) for item in body]
+        return [map_body(context, item) for item in body]
     if isinstance(body, dict):
-        return {key: _real(key, value) for key, value in body.items()}
+        return {key: _real(context, key, value) for key, value in body.items()}
     return body
 
 
-def _real(key: str, value: Any) -> Any:
+def _real(context: Any, key: str, value: Any) -> Any:
     if key in ("before", "after") and isinstance(value, list):
         return [picture() for _ in value[:2]]
     if key in ("url", "model") and isinstance(value, str) and not value[:1].isdigit():
         return {"url": url(picture()), "model": "demo"}[key]
-    return with_images(value)
+    return map_body(context, value)
 
 
 def test_the_document_is_what_the_server_gives(address: str) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,33 +11,11 @@ import pytest
 
 from serve import streaming
 from serve.api import create_api
-from serve.backend import EncodedPair, Options, PairResult
-from serve.pieces import Hear
+from serve.backend import EncodedPair
 from serve.schema import StreamEnd
 from tests.serve.bodies import picture, upload
-from tests.serve.local import LocalBackend, local_config, serving
+from tests.serve.local import HELD, HeldBackend, local_config, serving
 from tests.serve.waiting import until
-
-
-class HeldBackend(LocalBackend):
-    """The real captioner; pairs whose image before has the width of a door wait until that door is opened."""
-
-    def __init__(self, artifact: str):
-        super().__init__(artifact)
-        self.doors: dict[int, threading.Event] = {}
-        self.cancelled = threading.Event()
-
-    async def caption(
-        self, pairs: list[EncodedPair], model: str, options: Options, on_text: Hear | None = None
-    ) -> list[PairResult]:
-        width = int.from_bytes(pairs[0].before[16:20], "big")  # of a PNG
-        try:
-            if width in self.doors:
-                await asyncio.to_thread(self.doors[width].wait, 60)
-        except asyncio.CancelledError:
-            self.cancelled.set()
-            raise
-        return await super().caption(pairs, model, options, on_text)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +43,7 @@ def events(lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
 
 
 GOOD = EncodedPair(picture(), picture(shade=140))
-HELD = EncodedPair(picture(40, 30), picture(shade=140))
+HELD_PAIR = EncodedPair(picture(HELD, 30), picture(shade=140))
 DAMAGED = EncodedPair(picture(), picture()[:60])
 
 
@@ -84,13 +60,13 @@ def test_one_pair(client: httpx2.Client) -> None:
 
 def test_results_come_as_they_are_done(client: httpx2.Client, backend: HeldBackend) -> None:
     """The first pair is held back until the others have arrived, which requires that they do not wait for it."""
-    backend.doors = {40: threading.Event()}
-    with client.stream("POST", "/v1/captions", **upload(HELD, DAMAGED, GOOD, stream=True)) as reply:
+    backend.go_on.clear()
+    with client.stream("POST", "/v1/captions", **upload(HELD_PAIR, DAMAGED, GOOD, stream=True)) as reply:
         assert reply.status_code == 200
         arriving = events(reply.iter_lines())
         early = sorted((data["index"], bool(data["error"])) for _, data in (next(arriving), next(arriving)))
         assert early == [(1, True), (2, False)]
-        backend.doors[40].set()
+        backend.go_on.set()
         name, data = next(arriving)
         assert (name, data["index"]) == ("result", 0)
         assert next(arriving)[0] == "done"
@@ -107,13 +83,13 @@ def test_a_cold_start_is_waited_for_with_comments_and_may_fail_late(
 ) -> None:
     monkeypatch.setattr(streaming, "STATUS_S", 0.01)
     monkeypatch.setattr(streaming, "KEEP_ALIVE_S", 0.01)
-    backend.doors = {40: threading.Event()}
-    damaged = upload(EncodedPair(HELD.before, DAMAGED.after), stream=True)
+    backend.go_on.clear()
+    damaged = upload(EncodedPair(HELD_PAIR.before, DAMAGED.after), stream=True)
     with client.stream("POST", "/v1/captions", **damaged) as reply:
         assert reply.status_code == 200
         arriving = events(reply.iter_lines())
         assert [next(arriving)[0] for _ in range(3)] == [":", ":", ":"]
-        backend.doors[40].set()
+        backend.go_on.set()
         name, data = next((name, data) for name, data in arriving if name != ":")
     assert name == "error"
     assert data["error"]["param"] == "after"
@@ -124,12 +100,13 @@ def test_a_cold_start_is_waited_for_with_comments_and_may_fail_late(
 def test_a_client_that_leaves_ends_the_work(
     client: httpx2.Client, backend: HeldBackend, early: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backend.doors, backend.cancelled = {40: threading.Event()}, threading.Event()
-    pairs = [HELD] if early else [HELD, GOOD]
+    backend.go_on.clear()
+    backend.cancelled.clear()
+    pairs = [HELD_PAIR] if early else [HELD_PAIR, GOOD]
     monkeypatch.setattr(streaming, "STATUS_S", 0.05 if early else 60)
     with client.stream("POST", "/v1/captions", **upload(*pairs, stream=True)) as reply:
         if not early:
             assert next(events(reply.iter_lines()))[0] == "result"
     assert backend.cancelled.wait(60)
-    backend.doors[40].set()
+    backend.go_on.set()
     until(lambda: "idc_pairs_waiting 0.0" in client.get("/metrics").text, "its place in the queue is free again")

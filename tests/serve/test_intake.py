@@ -6,8 +6,7 @@ import asyncio
 
 from serve.backend import EncodedPair, Options
 from serve.config import LimitsConfig
-from serve.intake import PairSource, ParsedRequest
-from serve.pair_reader import RequestPairReader
+from serve.intake import PairSource, ParsedRequest, RequestPairReader
 from tests.serve.bad_images import png, small_pixels
 from tests.serve.bodies import url
 
