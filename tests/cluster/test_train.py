@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from cluster.run_claim import working_on
 from cluster.tracking import RUN_TAG, MlflowTracker
 from cluster.train import launch
 from idc.training.config import TrackingConfig, TrainConfig
@@ -165,26 +164,6 @@ def test_a_tracker_takes_pictures_texts_and_many_metrics(tmp_path: Path) -> None
     files = tmp_path / "runs" / "mlartifacts" / run.info.run_id / "artifacts"
     assert (files / "images" / "pairs" / "first_00000007.png").exists()
     assert (files / "captions.txt").read_text() == "the cube moved"
-
-
-def test_a_run_that_died_before_its_first_checkpoint_does_not_own_its_name(tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
-    bad = {**UNTRACKED, "eval_every": 2, "keep_best": {"metric": "CIDEr"}, "checkpoint_every": 20}
-    with pytest.raises(ValueError, match="'CIDEr' is not measured"):
-        start(run_dir, bad, {"size": 40}, local=True)
-    assert start(run_dir, UNTRACKED, {"size": 40}, local=True)["steps"] == UNTRACKED["steps"]
-
-
-def test_a_run_with_a_checkpoint_and_one_that_lives_own_their_name(tmp_path: Path) -> None:
-    bad = {**UNTRACKED, "eval_every": 4, "keep_best": {"metric": "CIDEr"}, "checkpoint_every": 2}
-    with pytest.raises(ValueError, match="'CIDEr' is not measured"):
-        start(tmp_path / "stopped", bad, {"size": 40}, local=True)
-    with pytest.raises(ValueError, match="another config"):
-        start(tmp_path / "stopped", UNTRACKED, {"size": 40}, local=True)
-    with pytest.raises(ValueError, match="'CIDEr' is not measured"):
-        start(tmp_path / "alive", {**bad, "checkpoint_every": 20}, {"size": 40}, local=True)
-    with working_on(tmp_path / "alive"), pytest.raises(ValueError, match="another config"):
-        start(tmp_path / "alive", UNTRACKED, {"size": 40}, local=True)
 
 
 def test_a_complete_run_is_not_done_again_and_another_is_refused(tmp_path: Path) -> None:
