@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from cluster.config import ClusterConfig
 from idc.config import ConfigModel, missing_inputs
-from idc.data.object_store import probe_error, write_probe
+from idc.data.object_store import check_writable
 from idc.data.remote_copies import is_uri
 
 PROBE_TIMEOUT_S = 60.0
@@ -94,38 +94,37 @@ def unmet(bundles: Sequence[Bundle], nodes: Sequence[Mapping[str, float]]) -> It
 
 
 def probe(job: ConfigModel | None, marker: str | None) -> list[str]:
-    """The inputs that are missing on this node, and what is wrong with the output folder; runs in a task there.
+    """The inputs that are missing on this node, and what is wrong with the output; runs in a task there.
 
     Args:
-        marker: a file that the driver has written into the output folder.
+        marker: a file that the driver has written into the output folder; on object storage the output's URI.
     """
     faults = missing_inputs(job)
-    if marker is None:
-        return faults
-    if is_uri(marker):
-        return [*faults, *filter(None, [probe_error(marker)])]
-    folder = Path(marker).parent
-    if not Path(marker).exists():
-        return [*faults, f"does not see what is written to {str(folder)!r}; it must be on storage of all nodes"]
-    if not os.access(folder, os.W_OK):
-        return [*faults, f"cannot write to {str(folder)!r}"]
+    if marker is not None and is_uri(marker):
+        try:
+            check_writable(marker, "output")
+        except ValueError as error:
+            faults.append(str(error))
+    elif marker is not None:
+        folder = Path(marker).parent
+        if not Path(marker).exists():
+            faults.append(f"does not see what is written to {str(folder)!r}; it must be on storage of all nodes")
+        elif not os.access(folder, os.W_OK):
+            faults.append(f"cannot write to {str(folder)!r}")
     return faults
 
 
 @contextmanager
 def _marker(out: str | None) -> Iterator[str | None]:
-    """A file in the output folder, which is made for it if need be; on object storage a small object."""
-    if out is None:
-        yield None
-    elif is_uri(out):
-        with write_probe(out, "output") as uri:
-            yield uri
-    else:
-        folder = Path(out).absolute()
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            file = NamedTemporaryFile(dir=folder, prefix=".preflight-")  # noqa: SIM115  # removed by the with below
-        except OSError as error:
-            raise ValueError(f"cannot write to {str(folder)!r}: {error.strerror}") from None
-        with file:
-            yield file.name
+    """A file in the output folder, which is made for it if need be; a URI is itself."""
+    if out is None or is_uri(out):
+        yield out
+        return
+    folder = Path(out).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = NamedTemporaryFile(dir=folder, prefix=".preflight-")  # noqa: SIM115  # removed by the with below
+    except OSError as error:
+        raise ValueError(f"cannot write to {str(folder)!r}: {error.strerror}") from None
+    with file:
+        yield file.name

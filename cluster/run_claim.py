@@ -29,9 +29,7 @@ def claim(run: RunFolder, record: dict[str, Any], overwrite: bool) -> dict[str, 
             run.clear(last=CONFIG)
         elif run.exists(RESULT):
             result: dict[str, Any] = run.read(RESULT)
-            if not result["has_artifact"] or run.exists("artifact"):
-                return result
-            run.remove(RESULT)
+            return result
         run.remove(FATAL)
     elif not run.is_empty():
         raise ValueError(f"{run} is not empty and not a training run (it has no {CONFIG}); take another run name")

@@ -160,7 +160,7 @@ def run_rank(entry: str, record: dict[str, Any], train: TrainConfig, run: RunFol
         if context.rank == 0 and artifact.exists():
             context.tracker.artifacts(artifact, "artifact")
     if context.rank == 0:
-        run.write(RESULT, {**result, "run_dir": str(run), "has_artifact": run.exists("artifact")})
+        run.write(RESULT, {**result, "run_dir": str(run)})
 
 
 def _run_on_ray(

@@ -187,15 +187,6 @@ def test_a_complete_run_is_not_done_again_and_another_is_refused(tmp_path: Path)
     assert [line["step"] for line in read_log(run_dir / "log.jsonl")][-1] == 30
 
 
-def test_a_lost_artifact_is_written_again(tmp_path: Path) -> None:
-    import shutil
-
-    start(tmp_path / "run", UNTRACKED, local=True)
-    shutil.rmtree(tmp_path / "run" / "artifact")
-    assert not start(tmp_path / "run", UNTRACKED, local=True)["done_before"]
-    assert (tmp_path / "run" / "artifact" / "model.safetensors").exists()
-
-
 def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(ValueError, match="not a training run"):
