@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -224,8 +223,6 @@ class CommandConfig(ServeConfig):
                     CaptionerLoader(source, self.loading)  # its base model is here, and the right one
             except ValueError as error:
                 yield f"models.{name}: {error}"
-        if self.auth.mode == "loopback" and os.environ.get("RAY_ADDRESS"):
-            yield "auth.mode: loopback cannot protect the cluster at RAY_ADDRESS; unset it, or use mode=token"
         with socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
