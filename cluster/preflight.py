@@ -3,6 +3,7 @@ not there, paths that a node does not see or cannot write."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,11 +13,11 @@ from typing import NamedTuple
 
 from cluster.config import ClusterConfig
 from idc.config import ConfigModel, missing_inputs
-from idc.data.object_store import probe_error, write_probe
+from idc.data.object_store import check_writable
 from idc.data.remote_copies import is_uri
 
 PROBE_TIMEOUT_S = 60.0
-"""Time-out for all nodes to answer, in seconds. A node's first worker takes seconds to start."""
+"""Time-out for a node to answer, in seconds. Its first worker takes seconds to start."""
 
 
 class Bundle(NamedTuple):
@@ -61,77 +62,63 @@ def check_cluster(needed: Requirements, config: ClusterConfig) -> None:
     nodes = [node for node in ray.nodes() if node["Alive"]]
     faults = [] if config.grows else list(unmet(needed.bundles, [node["Resources"] for node in nodes]))
     with _marker(needed.out) as marker:
-        probes = {}
+        probes = []
         for node in nodes:
             there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             task = ray.remote(probe).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
-            probes[task.remote(needed.job, marker)] = f"node {node['NodeManagerAddress']} ({node['NodeID'][:8]})"
-        done, late = ray.wait(list(probes), num_returns=len(probes), timeout=PROBE_TIMEOUT_S)
-        for answer in done:
+            probes.append((node["NodeManagerAddress"], task.remote(needed.job, marker)))
+        for address, answer in probes:
             try:
-                faults += [f"{probes[answer]}: {fault}" for fault in ray.get(answer)]
+                faults += [f"node {address}: {fault}" for fault in ray.get(answer, timeout=PROBE_TIMEOUT_S)]
             except ray.exceptions.RayError as error:
-                faults.append(f"{probes[answer]} cannot run a task: {type(error).__name__}")
-        for answer in late:
-            ray.cancel(answer, force=True)
-            faults.append(f"{probes[answer]} did not answer within {PROBE_TIMEOUT_S:.0f} s; see the log of its raylet")
+                faults.append(f"node {address} cannot run a task: {type(error).__name__}; see the log of its raylet")
     if faults:
-        number = f"{len(faults)} fault{'s' * (len(faults) > 1)}"
-        head = f"the cluster is not ready, {number} (cluster.check=false skips the check):"
+        head = f"the cluster is not ready (cluster.check=false skips the check), faults: {len(faults)}"
         raise ValueError("\n  ".join([head, *faults]))
 
 
 def unmet(bundles: Sequence[Bundle], nodes: Sequence[Mapping[str, float]]) -> Iterator[str]:
     """Faults of the workers that do not fit on the nodes' CPUs and GPUs, whatever else runs there."""
-    there = ", ".join(
-        f"{node.get('CPU', 0):g} CPUs" + (f" and {node['GPU']:g} GPUs" if node.get("GPU") else "") for node in nodes
-    )
+    there = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
     for field, workers, cpus, gpus in bundles:
+        needs = [(kind, each) for kind, each in (("CPU", cpus), ("GPU", gpus)) if each]
+        if not needs:
+            continue
         # A node's amounts are floats: 0.3 / 0.1 is a hair below 3.
-        room = sum(
-            min(int(node.get(kind, 0) / each + 1e-9) for kind, each in (("CPU", cpus), ("GPU", gpus)) if each)
-            if cpus or gpus
-            else workers
-            for node in nodes
-        )
+        room = sum(min(int(node.get(kind, 0) / each + 1e-9) for kind, each in needs) for node in nodes)
         if room < workers:
-            each = f"{cpus:g} CPUs" + (f" and {gpus:g} GPUs" if gpus else "")
             yield (
-                f"{field}: {workers} workers of {each} each, and there is room for {room} on the nodes ({there}); "
-                "ask for less, start more nodes, or set cluster.grows=true if it adds them by itself"
+                f"{field}: {workers} workers of {cpus:g} CPUs and {gpus:g} GPUs each, and there is room for {room} on "
+                f"the nodes ({there}); ask for less, start more nodes, or set cluster.grows=true if it adds them"
             )
 
 
 def probe(job: ConfigModel | None, marker: str | None) -> list[str]:
-    """The inputs that are missing on this node, and what is wrong with the output folder; runs in a task there.
+    """The inputs that are missing on this node, and what is wrong with the output; runs in a task there.
 
     Args:
-        marker: a file that the driver has written into the output folder.
+        marker: a file that the driver has written into the output folder; on object storage the output's URI.
     """
     faults = missing_inputs(job)
-    if marker is None:
-        return faults
-    if is_uri(marker):
-        return [*faults, *filter(None, [probe_error(marker)])]
-    folder = Path(marker).parent
-    if not Path(marker).exists():
-        return [*faults, f"does not see what is written to {str(folder)!r}; it must be on storage of all nodes"]
-    try:
-        with NamedTemporaryFile(dir=folder, prefix=".preflight-"):
-            return faults
-    except OSError as error:
-        return [*faults, f"cannot write to {str(folder)!r}: {error.strerror}"]
+    if marker is not None and is_uri(marker):
+        try:
+            check_writable(marker, "output")
+        except ValueError as error:
+            faults.append(str(error))
+    elif marker is not None:
+        folder = Path(marker).parent
+        if not Path(marker).exists():
+            faults.append(f"does not see what is written to {str(folder)!r}; it must be on storage of all nodes")
+        elif not os.access(folder, os.W_OK):
+            faults.append(f"cannot write to {str(folder)!r}")
+    return faults
 
 
 @contextmanager
 def _marker(out: str | None) -> Iterator[str | None]:
-    """A file in the output folder, which is made for it if need be; on object storage a small object."""
-    if out is None:
-        yield None
-        return
-    if is_uri(out):
-        with write_probe(out, "output") as uri:
-            yield uri
+    """A file in the output folder, which is made for it if need be; a URI is itself."""
+    if out is None or is_uri(out):
+        yield out
         return
     folder = Path(out).absolute()
     try:

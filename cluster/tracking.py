@@ -1,19 +1,19 @@
 """MLflow tracking of training runs. After a restart a run is found by its name.
 
-A server must answer when a run starts; while it is away later, training continues and metrics are buffered.
+A server must answer when a run starts; while it is away later, training continues and metrics wait.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from idc.next_command import tracked_runs
@@ -62,7 +62,7 @@ class MlflowTracker:
         parent: str | None = None,
         run_id: str | None = None,
     ):
-        # The outbox asks again itself, without end; MLflow's own 7 retries would keep the start of a run for minutes.
+        # The outbox asks again itself; MLflow's own 7 retries would keep the start of a run for minutes.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
         os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
@@ -76,19 +76,17 @@ class MlflowTracker:
             self.client = mlflow.MlflowClient(tracking_uri=self.uri)
         self._outbox = _Outbox(redacted(self.uri), tracking.patience_s)
         last = time.monotonic() + (0 if parent is None else tracking.patience_s)
-        while True:
-            try:
-                self.run_id = run_id or self._open(tracking.experiment, name, parent)
-                return
-            except Exception as error:
-                if self.uri.startswith(_SQLITE):
-                    raise
-                if not _is_away(error) or time.monotonic() > last:
-                    raise ValueError(
-                        f"train.tracking.uri: the MLflow server at {redacted(self.uri)} cannot be used "
-                        f"({_reason(error)}); start it, correct the URI, or set train.tracking.enabled=false"
-                    ) from error
-            time.sleep(_RETRY_S)
+        try:
+            self.run_id = run_id or _patiently(
+                lambda: self._open(tracking.experiment, name, parent), lambda: time.monotonic() < last
+            )
+        except Exception as error:
+            if self.uri.startswith(_SQLITE):
+                raise
+            raise ValueError(
+                f"train.tracking.uri: the MLflow server at {redacted(self.uri)} cannot be used "
+                f"({_reason(error)}); start it, correct the URI, or set train.tracking.enabled=false"
+            ) from error
 
     def _open(self, experiment: str, name: str, parent: str | None) -> str:
         """Id of the run, which is then RUNNING."""
@@ -159,70 +157,50 @@ class MlflowTracker:
 
 
 class _Outbox:
-    """Sends to MLflow in order, from a thread of its own. While a server is away it tries again every few seconds, for
-    as long as the process runs; what MLflow refuses is dropped, with a line.
-
-    Args:
-        server: how messages name it.
-        patience_s: how long ``flush`` waits for a server that is away.
-    """
+    """Sends to MLflow in order, from a thread of its own. While a server is away a call is tried again, and the later
+    ones wait, until ``flush`` has waited for ``patience_s``; what MLflow refuses or did not get is said."""
 
     def __init__(self, server: str, patience_s: float):
         self._server, self._patience_s = server, patience_s
-        self._pending: deque[tuple[str, Callable[[], Any]]] = deque()
-        self._more, self._sent, self._away = Event(), Event(), Event()
-        self._thread: Thread | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mlflow")
+        self._newest: Future[None] | None = None
+        self._last = math.inf  # until when calls are tried again
+        self._lost: list[str] = []
 
     def put(self, what: str, send: Callable[[], Any]) -> None:
         """Queue a call; ``what`` is how a message names it."""
-        self._pending.append((what, send))
-        self._more.set()
-        if self._thread is None:
-            self._thread = Thread(target=self._run, name="mlflow", daemon=True)
-            self._thread.start()
+        self._newest = self._thread.submit(self._deliver, what, send)
 
     def flush(self) -> None:
-        """Return when all is sent, or the server has been away for ``patience_s``; says what was then not sent."""
-        last: float | None = None
-        while left := [what for what, _ in list(self._pending)]:
-            last = (last or time.monotonic() + self._patience_s) if self._away.is_set() else None
-            if last is not None and time.monotonic() > last:
-                self._pending.clear()
-                more = f" and {len(left) - 1} more" if len(left) > 1 else ""
-                lost = f"{left[0]}{more} not tracked; log.jsonl has all metrics"
-                logs.event("tracking", f"MLflow at {self._server} did not come back: {lost}")
-                return
-            self._sent.wait(0.1)
-            self._sent.clear()
+        """Return when all is sent, or when ``patience_s`` are over and the server does not answer."""
+        self._last = time.monotonic() + self._patience_s
+        if self._newest is not None:
+            self._newest.result()
+        self._last = math.inf
+        if self._lost:
+            more = f" and {len(self._lost) - 1} more" if len(self._lost) > 1 else ""
+            text = f"MLflow at {self._server}: {self._lost[0]}{more} not tracked; log.jsonl has all metrics"
+            logs.event("tracking", text)
+            self._lost = []
 
-    def _run(self) -> None:
-        while True:
-            self._more.wait()
-            self._more.clear()
-            while self._pending:
-                with suppress(IndexError):  # flush gave up
-                    entry = self._pending[0]
-                    if self._deliver(*entry) and self._pending[0] is entry:
-                        self._pending.popleft()
-                        self._sent.set()
-
-    def _deliver(self, what: str, send: Callable[[], Any]) -> bool:
-        """Whether it is done with, sent or refused; else waits before the next try."""
+    def _deliver(self, what: str, send: Callable[[], Any]) -> None:
         try:
-            send()
+            _patiently(send, lambda: time.monotonic() < self._last)
         except Exception as error:
-            if _is_away(error):
-                if not self._away.is_set():
-                    text = f"MLflow at {self._server} does not answer ({_reason(error)}); metrics are buffered"
-                    logs.event("tracking", text)
-                self._away.set()
-                time.sleep(_RETRY_S)
-                return False
-            logs.event("tracking", f"MLflow at {self._server} refuses {what}: {_reason(error)}")
-        if self._away.is_set():
-            logs.event("tracking", f"MLflow at {self._server} is back")
-        self._away.clear()
-        return True
+            if not self._lost:
+                logs.event("tracking", f"MLflow at {self._server} does not take {what}: {_reason(error)}")
+            self._lost.append(what)
+
+
+def _patiently(call: Callable[[], Any], goes_on: Callable[[], bool]) -> Any:
+    """What the call returns, which is repeated while MLflow is away and ``goes_on()``."""
+    while True:
+        try:
+            return call()
+        except Exception as error:
+            if not _is_away(error) or not goes_on():
+                raise
+        time.sleep(_RETRY_S)
 
 
 def _is_away(error: Exception) -> bool:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster.run_claim import FATAL, RESULT, claim, working_on
+from cluster.run_claim import FATAL, RESULT, claim
 from cluster.tracking import MlflowTracker, flat
 from idc.data.manifest import manifests_read_once
 from idc.training.config import TrackingConfig, TrainConfig
@@ -74,8 +74,7 @@ def launch(
         run_dir: the run's folder, on storage that all workers see: a path, or a URI of object storage.
         name: the run's name in the tracker; default is the folder's name.
         local: in this process, without Ray.
-        overwrite: remove a run of another config that is there; one that ended before its first checkpoint is removed
-            without.
+        overwrite: remove a run of another config that is there.
         parent: MLflow id of the run that this one is shown under.
         watch: called with the metrics and the step of every validation; with ``local`` only.
         callbacks: Ray Train ``UserCallback`` objects; without ``local`` only.
@@ -104,20 +103,19 @@ def launch(
     tracker: MlflowTracker | None = None
     finished = False
     try:
-        with working_on(run.local):  # first: a run without a lock counts as alive
-            if train.tracking.enabled:
-                tracker = MlflowTracker(train.tracking, run.local, name, parent)
-                tracker.params(flat(record))
-            if local:
-                from idc.training.context import LocalContext, NoTracker, Watched
+        if train.tracking.enabled:
+            tracker = MlflowTracker(train.tracking, run.local, name, parent)
+            tracker.params(flat(record))
+        if local:
+            from idc.training.context import LocalContext, NoTracker, Watched
 
-                watched: Any = tracker if watch is None else Watched(tracker or NoTracker(), watch)
-                context = LocalContext(
-                    run.local, keep_last=train.keep_last, use_gpu=train.gpus_per_worker > 0, tracker=watched
-                )
-                run_rank(entry, record, train, run, context)
-            else:
-                _run_on_ray(entry, record, train, run, name, callbacks, tracker.run_id if tracker is not None else None)
+            watched: Any = tracker if watch is None else Watched(tracker or NoTracker(), watch)
+            context = LocalContext(
+                run.local, keep_last=train.keep_last, use_gpu=train.gpus_per_worker > 0, tracker=watched
+            )
+            run_rank(entry, record, train, run, context)
+        else:
+            _run_on_ray(entry, record, train, run, name, callbacks, tracker.run_id if tracker is not None else None)
         finished = True
     finally:
         if tracker is not None:
@@ -162,7 +160,7 @@ def run_rank(entry: str, record: dict[str, Any], train: TrainConfig, run: RunFol
         if context.rank == 0 and artifact.exists():
             context.tracker.artifacts(artifact, "artifact")
     if context.rank == 0:
-        run.write(RESULT, {**result, "run_dir": str(run), "has_artifact": run.exists("artifact")})
+        run.write(RESULT, {**result, "run_dir": str(run)})
 
 
 def _run_on_ray(

@@ -2,7 +2,7 @@
 
     python -m serve.app                                          # on http://127.0.0.1:8000: the captioner `auto`
     python -m serve.app models.demo=runs/my-run/artifact port=8001
-    serve deploy serve/configs/production.yaml                   # on a running cluster; KubeRay takes the same file
+    serve deploy serve/configs/production.yaml                   # on a cluster; KubeRay takes the same file
 
 ``build(args)`` makes the application of a :class:`~serve.config.ServeConfig` for Serve config files and ``serve run``.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,7 +126,7 @@ class ScalingConfig(ConfigModel):
     front_replicas: int = Field(1, gt=0)
     """Number of front replicas."""
     downscale_delay_s: ClassVar[float] = 300.0
-    """Seconds below the autoscaling target, a batch of in-flight pairs per replica, before one is removed."""
+    """Seconds below the autoscaling target, ``batching.max_pairs / 4`` calls per replica, before one is removed."""
 
     def errors(self) -> Iterator[str]:
         if self.min_replicas > self.max_replicas:
@@ -215,8 +214,6 @@ class CommandConfig(ServeConfig):
                     CaptionerLoader(source, self.loading)  # its base model is here, and the right one
             except ValueError as error:
                 yield f"models.{name}: {error}"
-        if self.auth.mode == "loopback" and os.environ.get("RAY_ADDRESS"):
-            yield "auth.mode: loopback cannot protect the cluster at RAY_ADDRESS; unset it, or use mode=token"
         with socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -7,7 +7,6 @@ MLflow is imported when the first ``models:/`` source is used; folders do not ne
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -15,6 +14,8 @@ import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock
 
 from idc.captioning.loading import AUTO, artifact_folder, newest_or_shipped
 from idc.captioning.objects_config import ObjectsConfig
@@ -92,11 +93,9 @@ class Resolver:
         # Two registries may both have a captioner/1, and so may one that was deleted and created again.
         origin = _short(f"{self._uri} {registered.source}")
         target = root / f"{re.sub(r'[^A-Za-z0-9._-]', '_', registered.name)}-{registered.version}-{origin}"
-        if not target.exists():
-            with (root / f".{target.name}.lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if not target.exists():
-                    self._download(version, registered, target)
+        with FileLock(root / f".{target.name}.lock"):
+            if not target.exists():
+                self._download(version, registered, target)
         return _checked(target).path
 
     def _folder(self, source: str) -> str:

@@ -1,4 +1,4 @@
-"""``python -m serve.app`` after its parse: start or join Ray, deploy, serve until a signal, drain, end."""
+"""``python -m serve.app`` after its parse: start Ray, deploy, serve until a signal, drain, end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 from idc.captioning.loading import AUTO, SHIPPED_FOLDERS, newest_or_shipped
-from idc.config import refuse
 from idc.systems import OBJECTS, REGIONS
 from idc.util import logs
 from idc.util.cores import usable_cores
@@ -30,41 +29,40 @@ from serve.versions import absolute_uri
 _CLOSE_S = 5.0
 """How long the listener may take to send the rest of the responses to slow clients, after all requests are answered."""
 _LOCAL = UNBOUNDED_CALLS | {
+    # Serve's threads call Ray after its end, which would start it again, with a dashboard, and keep the process alive.
+    "RAY_ENABLE_AUTO_CONNECT": "0",
     "RAY_SERVE_ENABLE_HA_PROXY": "0",
     "RAY_SERVE_ENABLE_DIRECT_INGRESS": "0",  # else one thread per replica has a second listener, for all addresses
 }
-"""Variables of Serve on a local Ray, where the fronts listen themselves."""
+"""Variables of Ray and Serve; the fronts listen themselves."""
 _LOCAL_DEFAULTS = {
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",  # one thread and event loop per replica; our code does not block it
     "RAY_SERVE_LOG_TO_STDERR": "1",  # its warnings are part of our log, as soon as they are written
     "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "1",  # a tenth of the rounds in which the controller compares its state
 }
-"""There too, where the environment has no others."""
+"""Those that the environment may override."""
 
 
 def run_server(config: CommandConfig) -> None:
-    """Serve until SIGINT or SIGTERM, on the cluster at RAY_ADDRESS or on a local Ray that ends with the command.
+    """Serve until SIGINT or SIGTERM, on a local Ray that ends with the command.
 
     Accepted requests are answered before the end; a second SIGINT does not wait for them.
     """
     verbose = config.verbose or logs.as_json()
-    address = os.environ.get("RAY_ADDRESS")
-    port = None if address is not None else _shared_port(config)
-    _set_environment(local=address is None)
+    port = SharedPort(config.host, config.port)
+    _set_environment()
     import ray
     from ray import serve
 
     _forward_logs(verbose)
     _report("starting Ray", verbose)
-    if address is None:
-        # At least 4 CPUs in its accounting, because Ray's helper actors count too.
-        cpus = max(4, usable_cores())
-        ray.init("local", num_cpus=cpus, include_dashboard=False, logging_level=logging.WARNING)
-    else:
-        ray.init(address, logging_level=logging.WARNING)
+    # At least 4 CPUs in its accounting, because Ray's helper actors count too.
+    cpus = max(4, usable_cores())
+    ray.init("local", num_cpus=cpus, include_dashboard=False, logging_level=logging.WARNING)
     ended = threading.Event()
-    deployed = False
 
     def end(number: int, _frame: object) -> None:
         if ended.is_set() and number == signal.SIGINT:
@@ -74,16 +72,11 @@ def run_server(config: CommandConfig) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # after ray.init, which sets its own
         signal.signal(number, end)
     try:
-        serve.start(
-            proxy_location=None if port is None else "Disabled",
-            http_options={"host": config.host, "port": config.port},
-            logging_config={"log_level": "WARNING"},
-        )
+        serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
         models = ", ".join(map(_named, config.models.items()))
         _report(f"loading the model{'s' * (len(config.models) > 1)}: {models}", verbose)
         try:
-            deployed = True
-            serve.run(application(_of_replicas(config), None if port is None else port.path), name=APPLICATION)
+            serve.run(application(_of_replicas(config), port.path), name=APPLICATION)
         except RuntimeError as error:
             log(event="deploy_failed", failure=str(error))
             ours = re.search(r"ValueError: (models\..*)", str(error))  # in the midst of Serve's message
@@ -95,39 +88,22 @@ def run_server(config: CommandConfig) -> None:
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     finally:
-        if deployed and address is not None:
-            serve.delete(APPLICATION, _blocking=False)
-            serve.status()  # a later call of the controller: it has received the first one
         logging.getLogger("ray.serve").disabled = True  # its threads would report that Ray has ended
         ray.shutdown()
-        if port is not None:
-            port.close()
+        port.close()
 
 
-def _shared_port(config: CommandConfig) -> SharedPort:
-    try:
-        return SharedPort(config.host, config.port)
-    except OSError as error:
-        where = f"{config.host}:{config.port}"
-        refuse([f"port: cannot listen on {where} ({error.strerror}); try port={config.port + 1}"])
-
-
-def _set_environment(local: bool) -> None:
+def _set_environment() -> None:
     """The variables that Ray and Serve read when they are imported."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_worker_niceness", "0")
-    # Serve's threads call Ray after its end, which would start it again, with a dashboard, and keep the process alive.
-    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
-    if local:
-        os.environ.update(_LOCAL)
-        for name, value in _LOCAL_DEFAULTS.items():
-            os.environ.setdefault(name, value)
-        collect_no_metrics()  # the application's own, at /metrics, are not Ray's
-        keep_ray_on_loopback()
-        keep_ray_paths_short()
-        if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
-            # A token for this Ray alone; Ray would write one to the home folder.
-            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    os.environ.update(_LOCAL)
+    for name, value in _LOCAL_DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    collect_no_metrics()  # the application's own, at /metrics, are not Ray's
+    keep_ray_on_loopback()
+    keep_ray_paths_short()
+    if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
+        # A token for this Ray alone; Ray would write one to the home folder.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 
 def _of_replicas(config: CommandConfig) -> ServeConfig:
@@ -173,9 +149,9 @@ def _forward_logs(verbose: bool) -> None:
     logging.getLogger("ray.serve").addFilter(keeps)  # Serve reports each step of a deployment there
 
 
-async def _until_drained(ended: threading.Event, timeout_s: float, port: SharedPort | None, verbose: bool) -> None:
+async def _until_drained(ended: threading.Event, timeout_s: float, port: SharedPort, verbose: bool) -> None:
     """Wait for the end of the command. Then make every front answer its accepted requests and refuse new ones, while
-    the ``Model`` replicas still run, and close the port, if the fronts listen at it themselves.
+    the ``Model`` replicas still run, and close the port.
 
     Args:
         timeout_s: requests that take longer are lost; their number is logged.
@@ -185,9 +161,8 @@ async def _until_drained(ended: threading.Event, timeout_s: float, port: SharedP
     from ray.serve.exceptions import RayServeException
 
     fronts = serve.get_app_handle(APPLICATION)
-    if port is not None:
-        # The first call of a handle looks for the replicas: at the end, that would let further requests in.
-        await fronts.broadcast("check_health").results_async()
+    # The first call of a handle looks for the replicas: at the end, that would let further requests in.
+    await fronts.broadcast("check_health").results_async()
     await asyncio.to_thread(ended.wait)
     _report("stopping; accepted requests are answered first", verbose)
     try:
@@ -195,8 +170,7 @@ async def _until_drained(ended: threading.Event, timeout_s: float, port: SharedP
         left = sum(await fronts.broadcast("drain").results_async(timeout_s=timeout_s + 1))
         if left:
             log(event="requests_lost", requests=left, after_s=timeout_s)
-        if port is not None:
-            port.close()
-            await fronts.broadcast("close", _CLOSE_S).results_async(timeout_s=_CLOSE_S + 1)
+        port.close()
+        await fronts.broadcast("close", _CLOSE_S).results_async(timeout_s=_CLOSE_S + 1)
     except (RayError, RayServeException, TimeoutError, ValueError):
         log(event="drain_failed", failure=traceback.format_exc())

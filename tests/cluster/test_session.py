@@ -13,7 +13,7 @@ import psutil
 import pytest
 import requests
 
-from idc.util.loopback import bypass_proxies, collect_no_metrics
+from idc.util.loopback import bypass_proxies
 from tests.chat_server import serving
 from tests.sockets import open_to_others
 
@@ -51,17 +51,6 @@ def test_requests_to_this_machine_bypass_proxies(monkeypatch: pytest.MonkeyPatch
         assert (len(server.paths), proxy.paths) == (2, [])
         assert requests.post("http://elsewhere.invalid/", json=body, timeout=60).ok
         assert len(proxy.paths) == 1
-
-
-def test_rays_metrics_are_off_unless_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("RAY_enable_metrics_collection", "RAY_event_stats", "RAY_task_events_report_interval_ms",
-             "REPORTER_UPDATE_INTERVAL_MS")  # fmt: skip
-    for name in names:
-        monkeypatch.setenv(name, "1")  # whatever it was is there again after the test
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("RAY_event_stats", "1")
-    collect_no_metrics()
-    assert [os.environ[name] for name in names] == ["0", "1", "0", "600000"]
 
 
 _SESSIONS = """

@@ -34,7 +34,6 @@ from cluster.preflight import Requirements, check_cluster
 from cluster.session import session
 from cluster.train import launch
 from idc.data.files import locate
-from idc.data.object_store import write_probe
 from idc.training.config import TrainConfig
 
 given = json.loads(sys.argv[1])

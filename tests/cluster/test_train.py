@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from cluster.run_claim import working_on
 from cluster.tracking import RUN_TAG, MlflowTracker
 from cluster.train import launch
 from idc.training.config import TrackingConfig, TrainConfig
@@ -167,26 +166,6 @@ def test_a_tracker_takes_pictures_texts_and_many_metrics(tmp_path: Path) -> None
     assert (files / "captions.txt").read_text() == "the cube moved"
 
 
-def test_a_run_that_died_before_its_first_checkpoint_does_not_own_its_name(tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
-    bad = {**UNTRACKED, "eval_every": 2, "keep_best": {"metric": "CIDEr"}, "checkpoint_every": 20}
-    with pytest.raises(ValueError, match="'CIDEr' is not measured"):
-        start(run_dir, bad, {"size": 40}, local=True)
-    assert start(run_dir, UNTRACKED, {"size": 40}, local=True)["steps"] == UNTRACKED["steps"]
-
-
-def test_a_run_with_a_checkpoint_and_one_that_lives_own_their_name(tmp_path: Path) -> None:
-    bad = {**UNTRACKED, "eval_every": 4, "keep_best": {"metric": "CIDEr"}, "checkpoint_every": 2}
-    with pytest.raises(ValueError, match="'CIDEr' is not measured"):
-        start(tmp_path / "stopped", bad, {"size": 40}, local=True)
-    with pytest.raises(ValueError, match="another config"):
-        start(tmp_path / "stopped", UNTRACKED, {"size": 40}, local=True)
-    with pytest.raises(ValueError, match="'CIDEr' is not measured"):
-        start(tmp_path / "alive", {**bad, "checkpoint_every": 20}, {"size": 40}, local=True)
-    with working_on(tmp_path / "alive"), pytest.raises(ValueError, match="another config"):
-        start(tmp_path / "alive", UNTRACKED, {"size": 40}, local=True)
-
-
 def test_a_complete_run_is_not_done_again_and_another_is_refused(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     first = start(run_dir, UNTRACKED, {"size": 40}, local=True)
@@ -206,15 +185,6 @@ def test_a_complete_run_is_not_done_again_and_another_is_refused(tmp_path: Path)
     again = start(run_dir, {**UNTRACKED, "steps": 30}, {"size": 41}, local=True, overwrite=True)
     assert again["steps"] == 30
     assert [line["step"] for line in read_log(run_dir / "log.jsonl")][-1] == 30
-
-
-def test_a_lost_artifact_is_written_again(tmp_path: Path) -> None:
-    import shutil
-
-    start(tmp_path / "run", UNTRACKED, local=True)
-    shutil.rmtree(tmp_path / "run" / "artifact")
-    assert not start(tmp_path / "run", UNTRACKED, local=True)["done_before"]
-    assert (tmp_path / "run" / "artifact" / "model.safetensors").exists()
 
 
 def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:

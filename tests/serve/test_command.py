@@ -5,7 +5,6 @@ One server for two tests; the second one ends it.
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 import threading
@@ -20,11 +19,8 @@ import torch
 from safetensors.torch import save_file
 
 from serve.schema import ErrorAnswer
-from tests.cluster.heads import clean_environment, running_head
 from tests.serve.bodies import picture
-from tests.serve.clustered import ROOT
 from tests.serve.command import Command, free_port, serving, start
-from tests.serve.local import TOKEN, tokens_of
 from tests.serve.waiting import PATIENCE_S, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
@@ -116,41 +112,14 @@ def test_it_serves_where_the_path_of_temporary_files_is_long(
         client.post("/v1/captions", files=LARGE[:2]).raise_for_status()
 
 
-def test_on_a_cluster_a_failed_deployment_and_a_second_sigint_leave_nothing_deployed(
-    artifact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ray.util import get_node_ip_address
-
+def test_a_failed_deployment_and_a_second_sigint_end_the_command(artifact: str, tmp_path: Path) -> None:
     broken = shutil.copytree(artifact, tmp_path / "broken")
     save_file({"another": torch.zeros(1)}, broken / "model.safetensors")
-    token = f"auth={json.dumps({'mode': 'token', 'tokens': tokens_of(tester=TOKEN)})}"
-    node = f"--node-ip-address={get_node_ip_address()}"  # where a driver looks for it
-    with running_head(clean_environment(tmp_path, PYTHONPATH=str(ROOT)), node) as head:
-        monkeypatch.setenv("RAY_ADDRESS", head.address)
-
-        def deployed() -> dict[str, str]:
-            applications = httpx2.get(f"{head.url}/api/serve/applications/", timeout=60).json()["applications"]
-            return {name: application["status"] for name, application in applications.items()}
-
-        brief = ("limits.timeout_s=60", "batching.max_pairs=1")
-        with serving(tmp_path, token, f"models.demo={artifact}", *brief) as command, ThreadPoolExecutor(1) as thread:
-            assert deployed() == {"captions": "RUNNING"}
-            headers = {"Authorization": f"Bearer {TOKEN}"}
-            thread.submit(httpx2.post, f"{command.url}/v1/captions", files=LARGE, headers=headers, timeout=300)
-            until(lambda: "idc_pairs_waiting 16.0" in metrics(command, headers), "16 pairs are waiting")
-            command.process.send_signal(signal.SIGINT)
-            until(lambda: "accepted requests are answered first" in command.log.read_text(), "it drains")
-            command.process.send_signal(signal.SIGINT)
-            assert command.process.wait(PATIENCE_S) == 130
-            # Its front gives the request up by limits.timeout_s, for whose model nothing runs any more.
-            until(lambda: set(deployed().values()) <= {"DELETING"}, "the application is deleted")
-
-        # Serve goes on at the port of the first command, which is why this one, which never serves, is the second.
-        failing = start(tmp_path, free_port(), token, f"models.demo={broken}")
-        assert failing.process.wait(PATIENCE_S) == 1, failing.log.read_text()
-        assert "the application cannot start" in failing.log.read_text()
-        until(lambda: deployed() == {}, "the failed application is deleted")
-
-
-def metrics(command: Command, headers: dict[str, str]) -> str:
-    return httpx2.get(f"{command.url}/metrics", headers=headers, timeout=60).text
+    failing = start(tmp_path, free_port(), f"models.demo={broken}")
+    assert failing.process.wait(PATIENCE_S) == 1, failing.log.read_text()
+    assert "the application cannot start" in failing.log.read_text()
+    with serving(tmp_path, f"models.demo={artifact}", *SETTINGS) as command, large_requests(command):
+        command.process.send_signal(signal.SIGINT)
+        until(lambda: "accepted requests are answered first" in command.log.read_text(), "it drains")
+        command.process.send_signal(signal.SIGINT)
+        assert command.process.wait(PATIENCE_S) == 130
