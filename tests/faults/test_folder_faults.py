@@ -15,11 +15,12 @@ import pytest
 from idc.data.config import ValidateJob
 from idc.data.images import encode_png
 from idc.data.importing import open_import
-from idc.data.pipeline import FolderSource, iter_chunks, run_local
+from idc.data.pipeline import FolderSource, run_local
 from idc.data.rows import open_rows
 from idc.data.store import MappedRows, iter_rows, read_manifest
 from idc.data.validation.run import validate
 from tests.data.readers.test_own import import_job, prepare, put
+from tests.folders import read_chunks
 
 _LIMIT = 60_000
 
@@ -93,10 +94,10 @@ def gone(part: Path) -> None:
 
 
 READERS: dict[str, Callable[[str], object]] = {
-    "a job on chunks": lambda path: list(iter_chunks(FolderSource(path))),
+    "a job on chunks": lambda path: read_chunks(FolderSource(path)),
     "a stream": lambda path: list(iter_rows(path)),
     "a stream of one column": lambda path: list(iter_rows(path, ["captions"])),
-    "captioning": lambda path: list(iter_chunks(open_rows(path))),
+    "captioning": lambda path: read_chunks(open_rows(path)),
     "validation": lambda path: validate(ValidateJob(pairs=path, pictures=0), progress=False),
     "training": MappedRows,
 }

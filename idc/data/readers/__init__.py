@@ -39,15 +39,15 @@ def _open(format: Format, path: str | os.PathLike[str] | files.Location, config:
         return HuggingFaceReader(str(path), config)
     location, allowed = files.locate(path), access(format, config)
     if format == "folder":
-        from idc.data.readers.own_folder import FolderReader
+        from idc.data.readers.folder import FolderReader
 
         return FolderReader(location, chunk_size=config.chunk_size, access=allowed)
     if format == "csv" or format == "jsonl":
-        from idc.data.readers.own_table import TableReader
+        from idc.data.readers.table import TableReader
 
         return TableReader(location, format, chunk_size=config.chunk_size, access=allowed)
     if format == "parquet":
-        from idc.data.readers.own_parquet import ParquetReader
+        from idc.data.readers.parquet import ParquetReader
 
         return ParquetReader(location, chunk_size=config.chunk_size, access=allowed)
     if format == "clevr_change":

@@ -11,8 +11,8 @@ names. :class:`idc.data.importing.LoadPairs` reads and checks the images. Reject
 **What is read.** The names inside a data set were chosen by its author. They may lead to regular files below the
 source, after resolving links (:class:`idc.data.files.Access`, :func:`access`). The user's own tables (csv, jsonl,
 parquet) may also name any local file by its absolute path, one outside of their folder by a relative path with
-``allow_outside``, and other hosts with ``allow_remote``; a note names the folders that they read. Files of a source
-that are not read are counted and named in the manifest's ``notes`` (:func:`unread`).
+``allow_outside``, and other hosts with ``allow_remote``. Files of a source that are not read are counted and named in
+the manifest's ``notes`` (:func:`unread`).
 
 **Annotations alone.** Where the images of a data set are absent (or with ``images=false``), its pairs have ``before``
 and ``after`` of zero bytes, and ``extra["images"]`` of the manifest is false. Jobs that need pixels refuse such a

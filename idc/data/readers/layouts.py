@@ -18,7 +18,7 @@ from idc.data import files
 from idc.data.config import Format, ImportJob, SpotTheDiffConfig, ValidateJob
 from idc.data.images import IMAGE_SUFFIXES
 from idc.data.readers.annotations import Annotations
-from idc.data.readers.own_folder import role_and_key
+from idc.data.readers.folder import role_and_key
 from idc.data.store import MANIFEST
 
 _HEAD = 64 * 1024
