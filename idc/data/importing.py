@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from idc.data import files
-from idc.data.config import Format, ImportConfig, ImportJob
+from idc.data.config import ImportConfig, ImportJob
 from idc.data.image_cells import cell_bytes, cell_name
 from idc.data.images import CheckedImage, ImageError, check_image
 from idc.data.pipeline import Batch, StageSpec, good_rows
@@ -56,9 +55,8 @@ def open_import(
 
 
 def _not_ours(job: ImportJob) -> set[str]:
-    """Settings that do not change the rows: where an entry point runs, and the sections of other formats."""
-    sections = {name for name in typing.get_args(Format) if name in ImportJob.model_fields}
-    return (set(type(job).model_fields) - set(ImportJob.model_fields)) | (sections - {job.format})
+    """Settings that do not change the rows: where an entry point runs, and the section of another format."""
+    return (set(type(job).model_fields) - set(ImportJob.model_fields)) | ({"spot_the_diff"} - {job.format})
 
 
 def load_stage(config: ImportConfig, reader: files.Reader, images: bool, workers: int = 1) -> StageSpec:

@@ -33,10 +33,6 @@ def open_reader(format: Format, path: str | os.PathLike[str] | files.Location, c
 
 def _open(format: Format, path: str | os.PathLike[str] | files.Location, config: ImportConfig) -> PairReader:
     """Each branch imports its reader alone."""
-    if format == "hugging_face":  # may be the name of a data set on the hub
-        from idc.data.readers.hugging_face import HuggingFaceReader
-
-        return HuggingFaceReader(str(path), config)
     location, allowed = files.locate(path), access(format, config)
     if format == "folder":
         from idc.data.readers.folder import FolderReader

@@ -136,10 +136,6 @@ def _official(annotations: Annotations) -> Iterator[Layout]:
         yield Layout("cdvqa", name)
     if name := _split_files(annotations, ("question", "img_id", "answer"), "", "json/", "annotations/"):
         yield Layout("qag360k", name)
-    if name := annotations.find("dataset_dict.json") or (
-        annotations.find("dataset_info.json") and annotations.find("state.json")
-    ):
-        yield Layout("hugging_face", name)
 
 
 def _clevr_change(annotations: Annotations) -> str | None:
