@@ -107,18 +107,8 @@ class ValidateJob(ImportConfig):
     pictures: int = Field(default=6, ge=0, le=100)
     """Number of pairs of each split on the page; 0: no page."""
     clean: bool = False
-    """Write a clean variant next to the folder, without leaked and contradictory pairs."""
-    clean_out: str | None = None
-    """Folder of the clean variant. Default: the folder's name with -clean."""
-    clean_splits: tuple[Literal["train", "val", "test"], ...] = ("train", "val")
-    """Splits from which the clean variant may leave pairs out. A leaked pair is left out if the shared image is in a
-    later split (train, val, test). By default test stays official, so that scores stay comparable; with [train] val
-    stays official too, but may still share images with test, as a third of Image-Editing-Request's does."""
-
-    def errors(self) -> Iterator[str]:
-        yield from super().errors()
-        if self.clean and not self.clean_splits:
-            yield "clean_splits: empty, so no pair could be left out; name a split, or give clean=false"
+    """Write a clean variant next to the folder (its name with -clean), without the contradictory pairs of train and
+    val, nor those that share an image with a later split (train, val, test)."""
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")

@@ -27,6 +27,9 @@ from idc.data.validation.published import PUBLISHED, SetName, compare_counts
 from idc.data.validation.report import DATA_SET_FOLDER, EXAMPLES, Validation
 from idc.util.progress import tracked
 
+CLEANED = ("train", "val")
+"""Splits from which a clean variant leaves pairs out."""
+
 
 @dataclass(frozen=True)
 class Example:
@@ -79,7 +82,7 @@ def validate(job: ValidateJob, *, progress: bool = True) -> ValidationFindings:
     return ValidationFindings(
         job=opened.job,
         result=result,
-        left_out=checks.to_leave_out(job.clean_splits),
+        left_out=checks.to_leave_out(CLEANED),
         examples={split: [shown[name] for name in names] for split, names in chosen.items() if names},
         shown=shown,
     )
@@ -164,7 +167,6 @@ def _result(job: ValidateJob, opened: _Opened, checks: Checks) -> Validation:
         num_leaks=len(leaks),
         leaks=leaks[:EXAMPLES],
         leaked_pairs=checks.shared.leaked_pairs(),
-        pairs_shared_across_splits=checks.shared.pairs_shared_across_splits(),
         without_captions=checks.without,
         statistics=CaptionCounter.sum(checks.captions.values()).result(),
         statistics_by_split={s: checks.captions[s].result() for s in SPLITS if s in checks.captions},
