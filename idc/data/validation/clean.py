@@ -47,9 +47,6 @@ def write_clean(
     what = {
         "of": job.pairs,
         "fingerprint": official.fingerprint,
-        "rule": f"left out of {' and '.join(CLEANED)} are pairs that share an image with a later split (train,"
-        " val, test in this order) and pairs that contradict themselves",
-        "splits": list(CLEANED),
         "left_out": dict(sorted(left_out.items())),
     }
     note = f"clean variant of {job.pairs}: {_spelled(left_out)} left out; the pairs are listed in rejects-*.parquet"
