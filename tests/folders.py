@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from idc.data.pipeline import Batch, Source
 from idc.data.schema import ChangePair, pair_arrow_schema
 from idc.data.store import DatasetFolder
 
@@ -40,3 +41,8 @@ def write_rows(
         folder.write_chunk(number, part)
     folder.finish()
     return str(path)
+
+
+def read_chunks(source: Source) -> list[Batch]:
+    """All chunks of a source, in order."""
+    return [source.read(chunk) for chunk in range(source.num_chunks)]

@@ -12,7 +12,7 @@ from idc.data.validation.published import SetName
 
 Format = Literal[
     "folder", "csv", "jsonl", "parquet", "clevr_change", "clevr_dc", "spot_the_diff", "image_editing_request",
-    "birds_to_words", "levir", "omnidiff", "instruct_pix2pix", "cdvqa", "qag360k", "hugging_face",
+    "birds_to_words", "levir", "omnidiff", "instruct_pix2pix", "cdvqa", "qag360k",
 ]  # fmt: skip
 AnyFormat = Literal["auto", Format]
 
@@ -23,29 +23,6 @@ class SpotTheDiffConfig(ConfigModel):
     protocol: Literal["single", "multi"] = "single"
     """single: all sentences about a pair are its references (the official annotations). multi: one caption per pair,
     all sentences joined (CARD's change_multi_captions.json)."""
-
-
-class HuggingFaceConfig(ConfigModel):
-    """Columns of a data set of the `datasets` library."""
-
-    before: str = "before"
-    """Column of the before images (an Image feature, bytes, or paths)."""
-    after: str = "after"
-    """Column of the after images."""
-    captions: str | None = None
-    """Column of the captions: a text or a list of texts. Default: no captions."""
-    pair_id: str | None = None
-    """Column of ids. Default: the split's name and the row's number."""
-    change_type: str | None = None
-    """Column of change types; of a ClassLabel the name is used."""
-    mask: str | None = None
-    """Column of change masks."""
-    split: str | None = None
-    """Column of splits. Default: the splits of the data set itself."""
-    name: str | None = None
-    """Name of the configuration, for a data set on the hub that has several."""
-    revision: str | None = None
-    """Commit, tag or branch of a data set on the hub."""
 
 
 Corruption = Literal[
@@ -90,8 +67,6 @@ class ImportConfig(AccessConfig):
     """Share of the pairs without a given split that go to test."""
     spot_the_diff: SpotTheDiffConfig = SpotTheDiffConfig()
     """Settings of format=spot_the_diff."""
-    hugging_face: HuggingFaceConfig = HuggingFaceConfig()
-    """Settings of format=hugging_face."""
 
     def errors(self) -> Iterator[str]:
         if self.val_share + self.test_share > 1:
@@ -102,8 +77,8 @@ class ImportJob(ImportConfig):
     """Import pairs into a data set folder."""
 
     source: str
-    """Source to import: the folder of an official data set, a folder of images, or a file (csv, jsonl, parquet);
-    for hugging_face a folder written by `save_to_disk`, or a name on the hub. Path or URI."""
+    """Source to import: the folder of an official data set, a folder of images, or a file (csv, jsonl, parquet). Path
+    or URI."""
     format: AnyFormat = "auto"
     """The layout of the source (docs/data.md); "auto" recognises it by the files, and fails if several match."""
     out: str
@@ -114,9 +89,7 @@ class ImportJob(ImportConfig):
     """Parallel import stages on Ray, one CPU each."""
 
     def preflight(self) -> Iterator[str]:
-        if self.format != "hugging_face":  # may be the name of a data set on the hub
-            hint = "; a name on the hub needs format=hugging_face" if self.format == "auto" else ""
-            yield from (fault + hint for fault in missing(self.source, "source"))
+        yield from missing(self.source, "source")
 
 
 class ValidateJob(ImportConfig):
@@ -134,18 +107,8 @@ class ValidateJob(ImportConfig):
     pictures: int = Field(default=6, ge=0, le=100)
     """Number of pairs of each split on the page; 0: no page."""
     clean: bool = False
-    """Write a clean variant next to the folder, without leaked and contradictory pairs."""
-    clean_out: str | None = None
-    """Folder of the clean variant. Default: the folder's name with -clean."""
-    clean_splits: tuple[Literal["train", "val", "test"], ...] = ("train", "val")
-    """Splits from which the clean variant may leave pairs out. A leaked pair is left out if the shared image is in a
-    later split (train, val, test). By default test stays official, so that scores stay comparable; with [train] val
-    stays official too, but may still share images with test, as a third of Image-Editing-Request's does."""
-
-    def errors(self) -> Iterator[str]:
-        yield from super().errors()
-        if self.clean and not self.clean_splits:
-            yield "clean_splits: empty, so no pair could be left out; name a split, or give clean=false"
+    """Write a clean variant next to the folder (its name with -clean), without the contradictory pairs of train and
+    val, nor those that share an image with a later split (train, val, test)."""
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")

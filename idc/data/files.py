@@ -363,15 +363,11 @@ class Reader:
     """Reads the files that a data set names, as far as ``access`` allows; caches the file systems it meets. Picklable.
 
     Names are relative to ``folder``; with ``access.local`` also absolute or URIs.
-
-    Args:
-        also: local folders below which an absolute name may lie, whatever ``access`` is.
     """
 
-    def __init__(self, folder: Location, access: Access = BELOW, also: tuple[str, ...] = ()) -> None:
+    def __init__(self, folder: Location, access: Access = BELOW) -> None:
         self.folder = folder
         self.access = access
-        self._also = also
         self._known: dict[str, Location] = {}
 
     def read(self, name: str, max_bytes: int | None = None) -> bytes:
@@ -405,7 +401,7 @@ class Reader:
             return self._locate_uri(name)
         location = self.folder / name
         if name.startswith("/"):
-            if self.access.local or any(is_below(name, folder) for folder in self._also):
+            if self.access.local:
                 return location
             raise OutsideSource("names in this layout are those of files below the source")
         if self.access.outside:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
@@ -430,9 +430,3 @@ def read_range(parquet: pq.ParquetFile, start: int, stop: int, columns: Sequence
             groups.append(group)
         seen += rows
     return parquet.read_row_groups(groups, columns=columns).slice(start - first, stop - start)
-
-
-def iter_chunks(source: Source) -> Iterator[Batch]:
-    """All chunks of a source, one after the other."""
-    for chunk in range(source.num_chunks):
-        yield with_errors(source.read(chunk))

@@ -1,7 +1,7 @@
 """Rows of an input unchanged, for jobs that answer each of them: nothing merged or left out, ids may repeat.
 
-:func:`open_rows` reads what :mod:`idc.data.readers.own` describes (images, CSV, JSON lines, Parquet) and a folder of
-pairs of this project. Only the columns ``before`` and ``after`` are required. A row that an import would reject is here
+:func:`open_rows` reads the user's own pairs (a folder of images, CSV, JSON lines, Parquet) and a folder of pairs of
+this project. Only the columns ``before`` and ``after`` are required. A row that an import would reject is here
 a row with its ``error``; repeated ids are kept, and a row without an id is named by its number.
 
 The rows are never in memory together: a Parquet input costs a few bytes per row group, a table two numbers per row, a
@@ -10,20 +10,17 @@ folder of images its file names.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 from idc.data import files
 from idc.data.config import AccessConfig
 from idc.data.pipeline import Batch, num_rows
 from idc.data.readers.base import SPLIT_NAMES, access, printable
+from idc.data.readers.folder import FolderReader
 from idc.data.readers.layouts import find_layout
-from idc.data.readers.own import IMAGES
-from idc.data.readers.own_folder import FolderReader
-from idc.data.readers.own_parquet import ParquetTable, unwrapped
-from idc.data.readers.own_table import TableReader
-from idc.data.readers.parquet_rows import Record
+from idc.data.readers.parquet import ParquetReader
+from idc.data.readers.table import IMAGES, TableReader
 from idc.data.store import MANIFEST, AnyPath, complete_manifest, fingerprint, read_schema
 
 RowFormat = Literal["auto", "pairs", "parquet", "csv", "jsonl", "folder"]
@@ -70,8 +67,12 @@ def open_rows(
         format = _recognise(source)
     options: dict[str, Any] = {"chunk_size": chunk_size, "access": access(format, access_config or AccessConfig())}
     rows: _Rows
+    if format == "pairs":
+        manifest = complete_manifest(source, "pairs")
+        manifest.need_images(source)
+        options |= {"parts": manifest.parts, "schema": read_schema(source)}
     if format == "pairs" or format == "parquet":
-        rows = ParquetRows(source, **options, columns=columns, pairs=format == "pairs")
+        rows = ParquetReader(source, **options, columns=columns, each_row=True)
     elif format == "folder":
         rows = FolderReader(source, **options)
     else:
@@ -126,45 +127,3 @@ class InputRows:
         if self._split is None or batch["error"][i] is not None:
             return True
         return SPLIT_NAMES.get(str(batch["split"][i]).strip().lower()) == self._split
-
-
-class ParquetRows:
-    """The rows of a :class:`~idc.data.readers.own_parquet.ParquetTable`; with ``pairs`` of a folder of pairs.
-
-    Raises:
-        ValueError: as the table; or the folder has no images.
-    """
-
-    def __init__(
-        self, source: files.Location, *, chunk_size: int, access: files.Access, columns: Sequence[str], pairs: bool
-    ) -> None:
-        parts, schema = None, None
-        if pairs:
-            manifest = complete_manifest(source, "pairs")
-            manifest.need_images(source)
-            parts, schema = manifest.parts, read_schema(source)
-        self._columns = columns
-        self._table = table = ParquetTable(source, chunk_size, access, columns=columns, parts=parts, schema=schema)
-        self.extra: dict[str, Any] = {"notes": table.notes}
-        self.reader, self.num_rows = table.reader, table.num_rows
-        hashed = hashlib.sha256()
-        for name, footer in zip(table.names, table.footers, strict=True):
-            hashed.update(f"/{name} ".encode("utf-8", "surrogateescape") + footer.raw)
-        self.fingerprint = fingerprint("parquet rows", chunk_size, hashed.hexdigest())
-
-    def read(self, chunk_id: int) -> Batch:
-        return _batch((record for _, record in self._table.chunk(chunk_id)), self._columns)
-
-
-def _batch(records: Iterable[Record], columns: Sequence[str]) -> Batch:
-    """Records as columns; unreadable ones have their error."""
-    batch: Batch = {name: [] for name in ("pair_id", *columns, "split", "error")}
-    for record in records:
-        row: dict[str, Any] = {"error": record} if isinstance(record, str) else record
-        name = row.get("pair_id")
-        batch["pair_id"].append(None if name in (None, "") else str(name))
-        for column in columns:
-            batch[column].append(unwrapped(row.get(column)) if column in IMAGES else row.get(column))
-        batch["split"].append(row.get("split"))
-        batch["error"].append(row.get("error"))
-    return batch

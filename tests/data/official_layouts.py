@@ -82,7 +82,7 @@ def round_trip(official: Official, tmp_path: Path) -> None:
 
 def check_layout(official: Official, source: Path) -> None:
     layout = find_layout(str(source))
-    settings = {} if layout.format == "hugging_face" else official.settings
+    settings = official.settings
     if layout.format == "spot_the_diff":
         settings = {"spot_the_diff": {"protocol": "single"}, **settings}
     assert layout.format == official.format

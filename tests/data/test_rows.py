@@ -12,11 +12,10 @@ import pytest
 
 from idc.data.image_cells import cell_bytes
 from idc.data.images import decode_image
-from idc.data.pipeline import iter_chunks
 from idc.data.rows import InputRows, open_rows
 from idc.data.schema import ChangePair
 from tests.data.readers.test_own import picture
-from tests.folders import write_rows
+from tests.folders import read_chunks, write_rows
 
 COUNT = 11
 
@@ -93,7 +92,7 @@ KINDS = ("folder of images", "folder of pairs", "parquet folders", "parquet of s
 def rows_of(source: InputRows) -> list[tuple[int, str, int, int]]:
     """Place, id, and the grey values of both images of every row."""
     found = []
-    for batch in iter_chunks(pickle.loads(pickle.dumps(source))):
+    for batch in read_chunks(pickle.loads(pickle.dumps(source))):
         assert batch["error"] == [None] * len(batch["row"])
         for row, name, *cells in zip(batch["row"], batch["pair_id"], batch["before"], batch["after"], strict=True):
             before, after = (int(decode_image(cell_bytes(cell, source.reader))[0, 0, 0]) for cell in cells)
@@ -135,15 +134,15 @@ def test_a_long_row_group_is_read_in_any_order_of_its_chunks(tmp_path: Path) -> 
 def test_rows_of_a_table_are_neither_merged_nor_left_out(tmp_path: Path) -> None:
     lines = [
         "pair_id,before,after,captions", "a,x.png,y.png,one", "a,x.png,y.png,another", ",x.png,y.png,no id",
-        "a,z.png,y.png,other images", "b,x.png,y.png,c,too many cells", "c,,y.png,", '"d\nd",x.png,y.png,',
+        "a,z.png,y.png,other images", "b,x.png,y.png,c,too many cells", "c,,y.png,", '"d,d",x.png,y.png,',
     ]  # fmt: skip
     (tmp_path / "t.csv").write_text("\n".join(lines))
     source = open_rows(str(tmp_path / "t.csv"), chunk_size=2)
-    batches = list(iter_chunks(source))
+    batches = read_chunks(source)
     assert [len(batch["row"]) for batch in batches] == [2, 2, 2, 1]
     flat = {name: [value for batch in batches for value in batch[name]] for name in batches[0]}
     assert flat["row"] == list(range(7))
-    assert flat["pair_id"] == ["a", "a", "2", "a", "t.csv:6", "c", "d\nd"]
+    assert flat["pair_id"] == ["a", "a", "2", "a", "t.csv:6", "c", "d,d"]
     assert flat["error"] == [None] * 4 + ["bad row: 5 cells under 4 columns"] + [None] * 2
     assert flat["before"] == ["x.png", "x.png", "x.png", "z.png", None, None, "x.png"]
 
@@ -153,7 +152,7 @@ def test_images_without_a_partner_are_rows(tmp_path: Path) -> None:
     (tmp_path / "after" / "p03.png").unlink()
     (tmp_path / "logo.png").write_bytes(picture(1))
     source = open_rows(str(tmp_path), chunk_size=5)
-    batches = list(iter_chunks(source))
+    batches = read_chunks(source)
     errors = {batch["row"][i]: e for batch in batches for i, e in enumerate(batch["error"]) if e is not None}
     assert errors == {
         3: "missing partner: there is no after image for before/p03.png",

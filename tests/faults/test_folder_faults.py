@@ -15,11 +15,12 @@ import pytest
 from idc.data.config import ValidateJob
 from idc.data.images import encode_png
 from idc.data.importing import open_import
-from idc.data.pipeline import FolderSource, iter_chunks, run_local
+from idc.data.pipeline import FolderSource, run_local
 from idc.data.rows import open_rows
 from idc.data.store import MappedRows, iter_rows, read_manifest
 from idc.data.validation.run import validate
 from tests.data.readers.test_own import import_job, prepare, put
+from tests.folders import read_chunks
 
 _LIMIT = 60_000
 
@@ -57,13 +58,8 @@ def test_a_full_disk_ends_an_import_and_the_same_command_continues(images: Path,
 
 def test_a_folder_that_may_not_be_written(images: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for out, advice in (
-        ("/sys/pairs", "may not write there|read-only"),
-        ("/proc/pairs", "no folder can be made there"),
-        (tmp_path / "file", "a file has this name"),
-        (tmp_path / "file" / "pairs", "a file has this name"),
-    ):
-        with pytest.raises(ValueError, match=rf"^{out} cannot be written .*({advice}).*choose another folder"):
+    for out in ("/sys/pairs", "/proc/pairs", tmp_path / "file", tmp_path / "file" / "pairs"):
+        with pytest.raises(ValueError, match=rf"^{out} cannot be written \(.*\); .*choose another folder"):
             open_import(import_job(images, Path(out), "folder"))
 
 
@@ -93,10 +89,10 @@ def gone(part: Path) -> None:
 
 
 READERS: dict[str, Callable[[str], object]] = {
-    "a job on chunks": lambda path: list(iter_chunks(FolderSource(path))),
+    "a job on chunks": lambda path: read_chunks(FolderSource(path)),
     "a stream": lambda path: list(iter_rows(path)),
     "a stream of one column": lambda path: list(iter_rows(path, ["captions"])),
-    "captioning": lambda path: list(iter_chunks(open_rows(path))),
+    "captioning": lambda path: read_chunks(open_rows(path)),
     "validation": lambda path: validate(ValidateJob(pairs=path, pictures=0), progress=False),
     "training": MappedRows,
 }

@@ -90,31 +90,6 @@ def test_a_linked_folder_is_named_and_read_if_it_is_allowed(tmp_path: Path) -> N
     assert prepare(official, tmp_path / "spot-links", "spot_the_diff", follow_links=True).has_images
 
 
-# ------------------------------------------------------------------------------------------------ containers
-
-
-def test_a_hugging_face_folder_stays_below_itself(tmp_path: Path, secret: Path, host: Listener) -> None:
-    import datasets
-
-    rows = {"before": ["good.png"] * 4, "after": ["good.png", "../elsewhere/secret.png", str(secret), "out.png"]}
-    source = tmp_path / "in"
-    datasets.Dataset.from_dict(rows).save_to_disk(str(source))
-    put(source, {"good.png": 1})
-    (source / "out.png").symlink_to(secret)
-    prepare(source, tmp_path / "out", "hugging_face")
-    assert [(row["pair_id"], grey(row["after"])) for row in iter_rows(tmp_path / "out")] == [("train-0", 1)]
-    assert {reject.code for reject in read_rejects(tmp_path / "out")} == {"outside the source"}
-    state = json.loads((source / "state.json").read_text())
-    (source / "state.json").write_text(json.dumps({**state, "_data_files": [{"filename": "../elsewhere/x.arrow"}]}))
-    with pytest.raises(ValueError, match=r"state\.json: it names the file '\.\./elsewhere/x\.arrow'"):
-        open_reader("hugging_face", str(source), ImportConfig())
-    url = f"http://{host.address}/x.parquet"
-    put(tmp_path / "remote", {"README.md": f"---\nconfigs:\n- config_name: default\n  data_files: {url}\n---\n"})
-    with pytest.raises(ValueError, match=r"README\.md: it names the file .*allow_remote=true"):
-        open_reader("hugging_face", str(tmp_path / "remote"), ImportConfig())
-    assert host.connections == 0
-
-
 def test_a_manifest_names_parts_of_its_own_folder(tmp_path: Path) -> None:
     for name, value in (("mine", 1), ("other", CANARY)):
         prepare(put(tmp_path / f"{name}-in", {"a_before.png": value, "a_after.png": value}), tmp_path / name, "folder")

@@ -10,17 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from idc.data.config import AccessConfig, ImportConfig, ValidateJob
+from idc.data.config import AccessConfig, ValidateJob
 from idc.data.image_cells import cell_bytes
 from idc.data.images import ImageError
-from idc.data.pipeline import iter_chunks
-from idc.data.readers import open_reader
 from idc.data.rows import open_rows
 from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.run import validate
 from tests.data.official_layouts import grey
 from tests.data.readers.test_own import picture, prepare, put
 from tests.faults.outside import CANARY, Listener, evil_names
+from tests.folders import read_chunks
 
 
 def table_of(rows: list[dict[str, str]], path: Path) -> Path:
@@ -80,23 +79,6 @@ def test_relative_names_in_tables_stay_below_their_folder(
         assert "options and credentials" in rejects[key], "not even with the setting"
 
 
-@pytest.mark.parametrize("format", ["csv", "jsonl", "parquet"])
-def test_an_import_names_the_folders_that_a_table_reads(format: str, tmp_path: Path, secret: Path) -> None:
-    source = put(tmp_path / "in", {"img/good.png": 1})
-    names = ["img/good.png", str(secret), secret.as_uri(), "../other/x.png", "https://host/x.png", "img/deeper/x.png"]
-    rows = [
-        {"pair_id": str(n), "before": "img/good.png", "after": name, "split": "val"} for n, name in enumerate(names)
-    ]
-    path = table_of(rows, source / f"t.{format}")
-    manifest = prepare(path, tmp_path / "out", format)
-    assert manifest.extra["notes"] == [f"images are read below {tmp_path}/elsewhere, {source}"]
-    [note] = open_reader(format, path, ImportConfig(allow_outside=True, allow_remote=True)).extra["notes"]  # type: ignore[arg-type]
-    assert note == f"images are read below {tmp_path}/elsewhere, {source}, {tmp_path}/other, https://host"
-    many = [{"pair_id": str(n), "before": f"/data/{n}/{n}.png", "after": "/pictures/x.png"} for n in range(1000)]
-    path = table_of(many, source / f"many.{format}")
-    assert open_reader(format, path, ImportConfig()).extra["notes"] == ["images are read below /data, /pictures"]  # type: ignore[arg-type]
-
-
 def test_the_input_of_captions_follows_the_same_rules(tmp_path: Path, secret: Path, host: Listener) -> None:
     source = linked(tmp_path / "in", secret)
     rows = [{"before": "good.png", "after": name} for name in evil_names(secret, host).values()]
@@ -118,7 +100,7 @@ def after_images(table: Path, config: AccessConfig | None = None) -> list[str]:
     """The grey value of each row's after image, or the code of its fault."""
     rows = open_rows(str(table), access_config=config)
     codes = []
-    for batch in iter_chunks(rows):
+    for batch in read_chunks(rows):
         for cell in batch["after"]:
             try:
                 codes.append(str(grey(cell_bytes(cell, rows.reader))))

@@ -14,10 +14,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from idc.data.schema import ChangePair
-from tests.folders import write_rows
 from tests.vlm.artifacts import wrapped
-from tests.vlm.folders import image, write_pairs
+from tests.vlm.folders import image
 from tests.vlm.models import tiny_folder
 
 KIND = "internvl"
@@ -53,11 +51,6 @@ def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     return run
 
 
-@pytest.fixture(scope="session")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pairs(tmp_path_factory.mktemp("vlm-faults") / "pairs")
-
-
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
     """A model's folder that may be damaged."""
@@ -68,13 +61,6 @@ def wrap(refusal: Command, *arguments: str) -> str:
     from jobs import wrap_vlm
 
     return refusal(wrap_vlm.main, "out=artifact", *arguments)
-
-
-def tune(refusal: Command, *arguments: str) -> str:
-    from jobs import finetune_sft
-
-    settings = ("--local", "train.steps=1", "train.epochs=null", "train.batch_size=2", "train.tracking.enabled=false")
-    return refusal(finetune_sft.main, *settings, *arguments)
 
 
 def without(name: str) -> Callable[[Path], None]:
@@ -205,11 +191,3 @@ def test_an_artifact_with_code_in_its_processor_is_refused(refusal: Command, bas
         line = refusal(caption.main, "--artifact", str(artifact), "a.png", "a.png", *more)
         assert "evil.py is code, which this program never runs" in line
     assert not (tmp_path / "executed").exists()
-
-
-def test_pairs_without_images(refusal: Command, base: Path, tmp_path: Path) -> None:
-    row = ChangePair("a", b"x", b"x", captions=("the cube was added",)).to_row()
-    write_rows(tmp_path / "annotations", [row | {"before": b"", "after": b""}], extra={"images": False})
-    line = tune(refusal, f"pairs={tmp_path / 'annotations'}", f"base.source={base}")
-    assert f"{tmp_path / 'annotations'} has annotations alone, no images" in line
-    assert "import it again with its images" in line

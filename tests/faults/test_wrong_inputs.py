@@ -14,18 +14,11 @@ from tests.docs.own_pairs import own_pairs
 IMPORT = "import it first: python jobs/import_dataset.py source=photos out=data/mine/pairs"
 COMMANDS = {
     "train_twincap pairs=photos": IMPORT,
-    "train_tokenizer pairs=photos": IMPORT,
-    "train_pair_encoder pairs=photos": IMPORT,
     "pretrain_procap only=procedures procedures=out build.pairs=photos build.tokenizer=photos": IMPORT,
     "pretrain_procap procedures=photos": "python jobs/pretrain_procap.py only=procedures --help",
     "finetune_procap procedures=photos encoder.layers=1": "build procedures first",
-    "pretrain_namc pairs=photos tokenizer=photos": IMPORT,
-    "finetune_namc pairs=photos pretrained=photos": IMPORT,
     "finetune_sft pairs=photos base.source=photos": IMPORT,
-    "finetune_m3diff pairs=photos base.source=photos": IMPORT,
-    "train_guide pairs=photos": IMPORT,
     "finetune_changevg pairs=photos guide=photos out=out": IMPORT,
-    "robustness pairs=photos out=out kind=fog severity=5": IMPORT,
     "build_changeimti pairs=photos out=out": IMPORT,
     "describe_pairs pairs=photos out=out describer=oracle": IMPORT,
     "evaluate predictions=photos/captions/000.txt pairs=photos out=out": IMPORT,

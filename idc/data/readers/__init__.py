@@ -33,21 +33,17 @@ def open_reader(format: Format, path: str | os.PathLike[str] | files.Location, c
 
 def _open(format: Format, path: str | os.PathLike[str] | files.Location, config: ImportConfig) -> PairReader:
     """Each branch imports its reader alone."""
-    if format == "hugging_face":  # may be the name of a data set on the hub
-        from idc.data.readers.hugging_face import HuggingFaceReader
-
-        return HuggingFaceReader(str(path), config)
     location, allowed = files.locate(path), access(format, config)
     if format == "folder":
-        from idc.data.readers.own_folder import FolderReader
+        from idc.data.readers.folder import FolderReader
 
         return FolderReader(location, chunk_size=config.chunk_size, access=allowed)
     if format == "csv" or format == "jsonl":
-        from idc.data.readers.own_table import TableReader
+        from idc.data.readers.table import TableReader
 
         return TableReader(location, format, chunk_size=config.chunk_size, access=allowed)
     if format == "parquet":
-        from idc.data.readers.own_parquet import ParquetReader
+        from idc.data.readers.parquet import ParquetReader
 
         return ParquetReader(location, chunk_size=config.chunk_size, access=allowed)
     if format == "clevr_change":

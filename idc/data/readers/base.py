@@ -11,8 +11,8 @@ names. :class:`idc.data.importing.LoadPairs` reads and checks the images. Reject
 **What is read.** The names inside a data set were chosen by its author. They may lead to regular files below the
 source, after resolving links (:class:`idc.data.files.Access`, :func:`access`). The user's own tables (csv, jsonl,
 parquet) may also name any local file by its absolute path, one outside of their folder by a relative path with
-``allow_outside``, and other hosts with ``allow_remote``; a note names the folders that they read. Files of a source
-that are not read are counted and named in the manifest's ``notes`` (:func:`unread`).
+``allow_outside``, and other hosts with ``allow_remote``. Files of a source that are not read are counted and named in
+the manifest's ``notes`` (:func:`unread`).
 
 **Annotations alone.** Where the images of a data set are absent (or with ``images=false``), its pairs have ``before``
 and ``after`` of zero bytes, and ``extra["images"]`` of the manifest is false. Jobs that need pixels refuse such a
@@ -30,12 +30,9 @@ from idc.data import files
 from idc.data.config import AccessConfig
 from idc.data.images import FORMAT_NAMES
 from idc.data.pipeline import Batch, Source
-from idc.data.schema import CAPTION_ORIGINS, SPLITS
+from idc.data.schema import SPLITS
 
-COLUMNS = (
-    *("pair_id", "before", "after", "captions", CAPTION_ORIGINS, "change_type", "split", "mask", "source", "meta"),
-    "error",
-)
+COLUMNS = ("pair_id", "before", "after", "captions", "change_type", "split", "mask", "source", "meta", "error")
 
 SPLIT_NAMES = {
     **{name: name for name in SPLITS},
@@ -55,7 +52,7 @@ class PairReader(Source, Protocol):
         fingerprint: of the input: listings, tables and captions, not of the pixels.
         reader: reads the images that the rows name.
         extra: values for the manifest: counts and ``notes`` for the user; ``images`` is false if there are annotations
-            alone, ``caption_origins`` is true if the input has that column.
+            alone.
     """
 
     fingerprint: str

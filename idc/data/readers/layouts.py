@@ -18,7 +18,7 @@ from idc.data import files
 from idc.data.config import Format, ImportJob, SpotTheDiffConfig, ValidateJob
 from idc.data.images import IMAGE_SUFFIXES
 from idc.data.readers.annotations import Annotations
-from idc.data.readers.own_folder import role_and_key
+from idc.data.readers.folder import role_and_key
 from idc.data.store import MANIFEST
 
 _HEAD = 64 * 1024
@@ -136,10 +136,6 @@ def _official(annotations: Annotations) -> Iterator[Layout]:
         yield Layout("cdvqa", name)
     if name := _split_files(annotations, ("question", "img_id", "answer"), "", "json/", "annotations/"):
         yield Layout("qag360k", name)
-    if name := annotations.find("dataset_dict.json") or (
-        annotations.find("dataset_info.json") and annotations.find("state.json")
-    ):
-        yield Layout("hugging_face", name)
 
 
 def _clevr_change(annotations: Annotations) -> str | None:

@@ -40,12 +40,9 @@ class CaptionStatistics(BaseModel):
     """Share of the captions, from 0 to 1."""
     sentences_per_caption: float
     vocabulary: int
-    words_seen_once: int
     captions_with_capitals: int
     captions_with_punctuation: int
     """With any of . , ; : ! ? and quotes."""
-    lengths: dict[int, int]
-    """Number of words -> number of captions with so many."""
 
 
 class CaptionCounter:
@@ -54,7 +51,7 @@ class CaptionCounter:
     def __init__(self) -> None:
         self._per_pair: Counter[int] = Counter()
         self._lengths: Counter[int] = Counter()
-        self._vocabulary: Counter[str] = Counter()
+        self._vocabulary: set[str] = set()
         self._sentences = self._capitals = self._punctuated = 0
 
     def add(self, captions: Sequence[str]) -> None:
@@ -79,10 +76,8 @@ class CaptionCounter:
             share_over_20_words=long / max(1, captions),
             sentences_per_caption=self._sentences / max(1, captions),
             vocabulary=len(self._vocabulary),
-            words_seen_once=sum(count == 1 for count in self._vocabulary.values()),
             captions_with_capitals=self._capitals,
             captions_with_punctuation=self._punctuated,
-            lengths=dict(sorted(self._lengths.items())),
         )
 
     @classmethod

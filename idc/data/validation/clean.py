@@ -1,10 +1,8 @@
 """A clean variant of a data set, in addition to the official one and never in place of it.
 
-It leaves out pairs that :mod:`idc.data.validation.checks` reports as leaked or contradictory. Pairs are removed only
-from the splits ``clean_splits`` (train and val by default, so that test stays official and scores comparable): a leaked
-pair if it shares an image with a pair of a later split, in the order train, val, test; a contradictory pair always. The
-removed pairs are in the variant's rejects with their reasons; validate the variant itself to see what other splits
-still contain.
+It leaves out pairs of train and val, so that test stays official and scores comparable: those that contradict
+themselves, and those that share an image with a pair of a later split, in the order train, val, test. They are in the
+variant's rejects with their reasons; validate the variant itself to see what test still contains.
 """
 
 from __future__ import annotations
@@ -15,18 +13,18 @@ from collections.abc import Mapping
 from idc.data import files
 from idc.data.config import ValidateJob
 from idc.data.pipeline import Batch, FolderSource, StageSpec, run_local, with_errors
-from idc.data.schema import CAPTION_ORIGINS, pair_arrow_schema
-from idc.data.store import DatasetFolder, Manifest, fingerprint, read_schema
+from idc.data.schema import pair_arrow_schema
+from idc.data.store import DatasetFolder, Manifest, fingerprint
 from idc.data.validation.report import DATA_SET_FOLDER
-from idc.data.validation.run import ValidationFindings
+from idc.data.validation.run import CLEANED, ValidationFindings
 
 _VERSION = 1
 """Version of the rule: to be raised if it would leave out other pairs."""
 
 
 def clean_path(job: ValidateJob) -> str:
-    """The folder of the clean variant: ``job.clean_out``, else the folder's name with ``-clean`` appended."""
-    return job.clean_out if job.clean_out is not None else f"{job.pairs.rstrip('/')}-clean"
+    """The folder of the clean variant: the folder's name with ``-clean`` appended."""
+    return f"{job.pairs.rstrip('/')}-clean"
 
 
 def write_clean(
@@ -41,8 +39,6 @@ def write_clean(
         ValueError: ``job.pairs`` is not a data set folder, or the target folder holds something else.
     """
     out, pairs = files.locate(clean_path(job)), files.locate(job.pairs)
-    if out.path == pairs.path:
-        raise ValueError(f"clean_out is the official folder {job.pairs!r}; give another one")
     if findings.result.format != DATA_SET_FOLDER:
         raise ValueError(f"{job.pairs} is not a data set folder; import it first, then make its clean variant")
     source = FolderSource(pairs, chunk_size=job.chunk_size, kind="pairs")
@@ -51,18 +47,14 @@ def write_clean(
     what = {
         "of": job.pairs,
         "fingerprint": official.fingerprint,
-        "rule": f"left out of {' and '.join(job.clean_splits)} are pairs that share an image with a later split (train,"
-        " val, test in this order) and pairs that contradict themselves",
-        "splits": list(job.clean_splits),
         "left_out": dict(sorted(left_out.items())),
     }
     note = f"clean variant of {job.pairs}: {_spelled(left_out)} left out; the pairs are listed in rejects-*.parquet"
-    origins = bool(official.parts) and CAPTION_ORIGINS in read_schema(pairs).names
     folder = DatasetFolder.open_for_build(
         out,
         kind="pairs",
-        schema=pair_arrow_schema(origins=origins),
-        fingerprint=fingerprint("clean", _VERSION, official.fingerprint, sorted(job.clean_splits), job.chunk_size),
+        schema=pair_arrow_schema(),
+        fingerprint=fingerprint("clean", _VERSION, official.fingerprint, sorted(CLEANED), job.chunk_size),
         config=official.config,
         num_chunks=source.num_chunks,
         overwrite=overwrite,

@@ -6,7 +6,6 @@ An image is identified by its bytes; in a data set without images, by its name i
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
@@ -73,15 +72,6 @@ class SharedImages:
         table: dict[str, Counter[str]] = {}
         for number, others in partners.items():
             table.setdefault(SPLITS[self.pairs[number][1]], Counter()).update(SPLITS[other] for other in others)
-        return {split: dict(sorted(table[split].items())) for split in SPLITS if split in table}
-
-    def pairs_shared_across_splits(self) -> dict[str, dict[str, int]]:
-        """split -> later split -> number of (before, after) in both; one in all three splits counts three times."""
-        table: dict[str, Counter[str]] = {}
-        for owners in self._pair_owners.shared():
-            splits = sorted({self.pairs[number][1] for number in owners})
-            for earlier, later in itertools.combinations(splits, 2):
-                table.setdefault(SPLITS[earlier], Counter())[SPLITS[later]] += 1
         return {split: dict(sorted(table[split].items())) for split in SPLITS if split in table}
 
     def duplicate_pairs(self) -> Iterator[DuplicatePair]:

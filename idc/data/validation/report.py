@@ -52,8 +52,6 @@ class Validation(BaseModel):
     leaks: list[Leak]
     leaked_pairs: dict[str, dict[str, int]]
     """Split -> other split -> number of its pairs that share an image with the other."""
-    pairs_shared_across_splits: dict[str, dict[str, int]]
-    """Split -> later split -> number of (before, after) in both: pairs that share both images."""
     without_captions: int
     statistics: CaptionStatistics
     statistics_by_split: dict[str, CaptionStatistics]
@@ -185,15 +183,13 @@ def errors_line(result: Validation) -> str:
 
 
 def leaked(result: Validation) -> Iterator[str]:
-    """Lines: how many pairs of each split share an image with which other, and how many share both."""
+    """Lines: how many pairs of each split share an image with which other."""
     for split, others in result.leaked_pairs.items():
         pairs = result.statistics_by_split[split].pairs
         yield from (
             f"{count:,} of the {pairs:,} pairs of {split} share an image with {others_name}"
             for others_name, count in others.items()
         )
-    for split, others in result.pairs_shared_across_splits.items():
-        yield from (f"{count:,} pairs share both images between {split} and {other}" for other, count in others.items())
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

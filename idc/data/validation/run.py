@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from idc.data import files
@@ -17,6 +17,7 @@ from idc.data.config import ValidateJob
 from idc.data.importing import load_stage
 from idc.data.pipeline import FolderSource, Source, StageSpec, good_rows, run_stages
 from idc.data.readers import open_reader
+from idc.data.readers.base import PairReader
 from idc.data.readers.default_splits import with_default_splits
 from idc.data.readers.layouts import with_layout
 from idc.data.schema import SPLITS
@@ -26,6 +27,9 @@ from idc.data.validation.checks import Checks
 from idc.data.validation.published import PUBLISHED, SetName, compare_counts
 from idc.data.validation.report import DATA_SET_FOLDER, EXAMPLES, Validation
 from idc.util.progress import tracked
+
+CLEANED = ("train", "val")
+"""Splits from which a clean variant leaves pairs out."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def validate(job: ValidateJob, *, progress: bool = True) -> ValidationFindings:
     return ValidationFindings(
         job=opened.job,
         result=result,
-        left_out=checks.to_leave_out(job.clean_splits),
+        left_out=checks.to_leave_out(CLEANED),
         examples={split: [shown[name] for name in names] for split, names in chosen.items() if names},
         shown=shown,
     )
@@ -96,44 +100,33 @@ class _Opened:
     format: str
     source: Source
     stage: StageSpec
-    images: bool
     extra: Mapping[str, Any]
-    rejected: dict[str, int] = field(default_factory=dict)
-    known_as: SetName | None = None
+    rejected: Mapping[str, int]
+    known_as: SetName | None
+
+    @property
+    def images(self) -> bool:
+        return bool(self.extra.get("images", True))
 
 
 def _open(job: ValidateJob, progress: bool) -> _Opened:
-    source = files.locate(job.pairs)
-    if (source / MANIFEST).exists():
-        folder = FolderSource(source, chunk_size=job.chunk_size, kind="pairs")
-        manifest = folder.manifest
-        return _Opened(
-            job=job,
-            format=DATA_SET_FOLDER,
-            source=folder,
-            stage=load_stage(job, files.Reader(source), manifest.has_images),
-            images=manifest.has_images,
-            extra=manifest.extra,
-            rejected=manifest.reject_reasons,
-            known_as=job.published or _known_as(manifest.config.get("format"), manifest.config),
-        )
-    job, format = with_layout(job, source)
-    reader = open_reader(format, source, job)
-    reader = with_default_splits(reader, format, job, progress=progress)
-    images = reader.extra.get("images", True)
-    return _Opened(
-        job=job,
-        format=format,
-        source=reader,
-        stage=load_stage(job, reader.reader, images),
-        images=images,
-        extra=reader.extra,
-        known_as=job.published or _known_as(format, job.model_dump()),
-    )
+    location = files.locate(job.pairs)
+    source: FolderSource | PairReader
+    if (location / MANIFEST).exists():
+        source = FolderSource(location, chunk_size=job.chunk_size, kind="pairs")
+        manifest, reader, format = source.manifest, files.Reader(location), DATA_SET_FOLDER
+        extra, rejected, config = manifest.extra, manifest.reject_reasons, manifest.config
+    else:
+        job, layout = with_layout(job, location)
+        source = with_default_splits(open_reader(layout, location, job), layout, job, progress=progress)
+        reader, format, extra, rejected, config = source.reader, layout, source.extra, {}, job.model_dump()
+    stage = load_stage(job, reader, extra.get("images", True))
+    return _Opened(job, format, source, stage, extra, rejected, job.published or _known_as(config))
 
 
-def _known_as(format: str | None, config: Mapping[str, Any]) -> SetName | None:
-    """The published set that a layout holds, given the settings of the import."""
+def _known_as(config: Mapping[str, Any]) -> SetName | None:
+    """The published set that the settings of an import name."""
+    format = config.get("format")
     if format == "spot_the_diff" and config.get("spot_the_diff", {}).get("protocol") == "multi":
         return "spot_the_diff_multi"
     return next((name for name in PUBLISHED if name == format), None)
@@ -164,13 +157,12 @@ def _result(job: ValidateJob, opened: _Opened, checks: Checks) -> Validation:
         num_leaks=len(leaks),
         leaks=leaks[:EXAMPLES],
         leaked_pairs=checks.shared.leaked_pairs(),
-        pairs_shared_across_splits=checks.shared.pairs_shared_across_splits(),
         without_captions=checks.without,
         statistics=CaptionCounter.sum(checks.captions.values()).result(),
         statistics_by_split={s: checks.captions[s].result() for s in SPLITS if s in checks.captions},
         different_sizes=checks.different,
         image_sizes=dict(checks.sizes.most_common(EXAMPLES)),
-        rejected=opened.rejected,
+        rejected=dict(opened.rejected),
         notes=list(opened.extra.get("notes", [])),
     )
 

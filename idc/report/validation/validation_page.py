@@ -119,9 +119,9 @@ def _captions(result: Validation) -> list[PageBlock]:
     counted = result.statistics
     note = (
         f"A pair has {counted.captions_per_pair.least} to {counted.captions_per_pair.most} captions, a caption "
-        f"{counted.words_per_caption.least} to {counted.words_per_caption.most} words; {counted.words_seen_once:,} "
-        f"words are seen once. {counted.captions_with_capitals:,} captions have capitals, "
-        f"{counted.captions_with_punctuation:,} have punctuation. Words and vocabulary are counted in lower case "
+        f"{counted.words_per_caption.least} to {counted.words_per_caption.most} words. "
+        f"{counted.captions_with_capitals:,} captions have capitals, {counted.captions_with_punctuation:,} "
+        "have punctuation. Words and vocabulary are counted in lower case "
         "without punctuation; a sentence ends with a full stop, an exclamation or a question mark."
     )
     return [Table(["", *COLUMNS], rows), Text(note=note)]

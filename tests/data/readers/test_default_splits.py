@@ -81,7 +81,7 @@ def test_a_group_that_is_too_large_is_in_the_largest_split(tmp_path: Path) -> No
         source = table(folder / "in", pairs, first=61 * attempt)
         manifest, splits = imported(source, folder / "out", val_share=0.4, test_share=0.1)
         assert {splits[f"p{n}"] for n in range(20)} == {"train"} < set(splits.values())
-        notes += manifest.extra["notes"][1:]  # the first names the folder of the images
+        notes += manifest.extra["notes"]
     assert set(notes) == {"1 groups of pairs that share images exceed their split: put into train"}
 
 

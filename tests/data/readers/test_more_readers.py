@@ -6,91 +6,27 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from idc.data.config import ImportConfig
-from idc.data.readers import open_reader
 from idc.data.readers.layouts import find_layout
 from idc.data.store import iter_rows, read_rejects
-from tests.data.official_layouts import Expected, Official, found, more, round_trip
+from tests.data.official_layouts import found, more
 from tests.data.readers.test_own import picture, prepare, put
 
-COLUMNS = {"before": "source_image", "after": "target", "captions": "texts", "pair_id": "key", "change_type": "kind"}
 
-
-def saved(folder: Path, rows: dict[str, list[dict[str, Any]]]) -> Path:
+def test_the_parquet_of_the_datasets_library_is_read_as_it_writes_it(tmp_path: Path) -> None:
     import datasets
 
-    kinds = ["color", "add"]
+    rows = [
+        {"key": f"k{n}", "source_image": {"bytes": picture(n), "path": None}, "after": picture(9), "captions": ["on"]}
+        for n in range(3)
+    ]
     features = datasets.Features({
-        "key": datasets.Value("string"), "source_image": datasets.Image(), "target": datasets.Image(),
-        "texts": datasets.List(datasets.Value("string")), "kind": datasets.ClassLabel(names=kinds),
-        "note": datasets.Value("int64"),
+        "key": datasets.Value("string"), "source_image": datasets.Image(), "after": datasets.Image(),
+        "captions": datasets.List(datasets.Value("string")),
     })  # fmt: skip
-    splits = {split: datasets.Dataset.from_list(of, features=features) for split, of in rows.items()}
-    datasets.DatasetDict(splits).save_to_disk(str(folder))
-    return folder
-
-
-def hugging_rows() -> dict[str, list[dict[str, Any]]]:
-    split = {"train": (0, 1), "validation": (2,), "test": (3, 4)}
-    return {
-        name: [
-            {
-                "key": f"k{n}", "source_image": {"bytes": picture(n), "path": None},
-                "target": {"bytes": picture(50 + n), "path": None}, "texts": [f"lamp {n} is on", "on"], "kind": n % 2,
-                "note": n,
-            } for n in numbers
-        ] for name, numbers in split.items()
-    }  # fmt: skip
-
-
-def test_hugging_face(tmp_path: Path) -> None:
-    """The library's own files, which cannot be put into texts: made by it, and compared as the others are."""
-    source = saved(tmp_path / "in", hugging_rows())
-    names = {"train": "train", "validation": "val", "test": "test"}
-    pairs: Expected = {
-        row["key"]: (names[split], row["note"], 50 + row["note"], row["texts"])
-        for split, rows in hugging_rows().items() for row in rows
-    }  # fmt: skip
-
-    class Saved(Official):
-        def write(self, folder: Path) -> Path:
-            return source
-
-    settings = {"hugging_face": COLUMNS}
-    round_trip(Saved("hugging_face", {}, pairs, lambda files: {}, settings=settings), tmp_path)
-    rows = {row["pair_id"]: row for row in iter_rows(tmp_path / "out")}
-    assert (rows["k1"]["change_type"], json.loads(rows["k1"]["meta"])) == ("add", {"note": 1})
-
-
-def test_hugging_face_damaged(tmp_path: Path) -> None:
-    rows = hugging_rows()
-    rows["train"][0]["target"] = {"bytes": b"no picture", "path": None}
-    rows["train"].append({**hugging_rows()["test"][0], "key": "k1"})
-    rows["train"].append({**hugging_rows()["test"][0], "key": ""})
-    rows["test"][1]["source_image"] = None
-    rows["holdout"] = [{**hugging_rows()["test"][0], "key": "k9"}]
-    source = saved(tmp_path / "in", rows)
-    prepare(source, tmp_path / "out", "hugging_face", hugging_face=COLUMNS)
-    assert {reject.row_id: reject.code for reject in read_rejects(tmp_path / "out")} == {
-        "k0": "not an image", "k1": "duplicate pair id", "train:3": "no pair id", "k4": "missing file",
-        "k9": "bad split",
-    }  # fmt: skip
-    assert set(found(tmp_path / "out")) == {"k1", "k2", "k3"}
-    import datasets
-
-    numbered = [row for of in hugging_rows().values() for row in of] * 8
-    datasets.Dataset.from_list(numbered).save_to_disk(str(tmp_path / "one split"))
-    columns = {name: COLUMNS[name] for name in ("before", "after", "captions")}
-    settings = {"hugging_face": columns, "test_share": 0.5}
-    manifest = prepare(tmp_path / "one split", tmp_path / "no ids", "hugging_face", **settings)
-    assert list(found(tmp_path / "no ids"))[:2] == ["train-0", "train-1"]
-    assert set(manifest.rows_by_split) > {"train"}
-    with pytest.raises(ValueError, match="no column 'befor'"):
-        open_reader("hugging_face", str(source), ImportConfig(hugging_face={"before": "befor"}))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="cannot be loaded as a data set"):
-        open_reader("hugging_face", str(tmp_path / "nothing"), ImportConfig())
+    data = datasets.Dataset.from_list(rows, features=features)
+    data.rename_columns({"key": "pair_id", "source_image": "before"}).to_parquet(str(tmp_path / "pairs.parquet"))
+    prepare(tmp_path / "pairs.parquet", tmp_path / "out", "auto", val_share=0, test_share=0)
+    assert found(tmp_path / "out") == {f"k{n}": ("train", n, 9, ["on"]) for n in range(3)}
 
 
 def cdvqa(folder: Path) -> Path:

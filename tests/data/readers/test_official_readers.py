@@ -78,8 +78,6 @@ def test_other_annotations_images_or_protocol_are_other_inputs(tmp_path: Path) -
     multi = {"spot_the_diff": {"protocol": "multi"}}
     (source / "change_multi_captions.json").write_text("{}")
     (source / "splits.json").write_text('{"test": [4]}')
-    settings_of_another_format = {"hugging_face": {"before": "x"}}
-    assert open_import(import_job(source, tmp_path / "out", "spot_the_diff", **settings_of_another_format))[0].complete
     for more_images, settings in ((False, {"images": False}), (False, multi), (True, {})):
         put(source, {"resized_images/6.png": 1} if more_images else {})
         with pytest.raises(ValueError, match="another configuration or other inputs"):

@@ -17,10 +17,11 @@ from PIL import Image
 from idc.data.config import ImportJob, ValidateJob
 from idc.data.images import FORMATS, IMAGE_SUFFIXES, decode_image, encode_png
 from idc.data.importing import open_import
-from idc.data.pipeline import iter_chunks, run_local
+from idc.data.pipeline import run_local
 from idc.data.rows import open_rows
 from idc.data.store import Manifest, iter_rows, read_manifest, read_rejects
 from idc.data.validation.run import validate
+from tests.folders import read_chunks
 
 
 def picture(value: int) -> bytes:
@@ -180,7 +181,7 @@ def test_csv(tmp_path: Path) -> None:
         "\ufeffpair_id,before,after,captions,caption,change_type,split,camera",
         f'p1,images/1.png,{other},"a ""red"" cube, small|gone",,color,train,left',
         "",
-        'p2,images/3.png,images/4.png,,"first\nof p2",,validation,',
+        'p2,images/3.png,images/4.png,,"first, of p2",,validation,',
         "p3,images/5.png,images/6.png,,,,,",
         "p2,images/3.png,images/4.png,,second of p2,,,",
         "p1,images/1.png,images/4.png,,no,,,",
@@ -193,17 +194,17 @@ def test_csv(tmp_path: Path) -> None:
     manifest = prepare(tmp_path / "t.csv", tmp_path / "out", "csv", chunk_size=2)
     assert result(tmp_path / "out") == {
         "p1": (1, 2, ['a "red" cube, small', "gone"]),
-        "p2": (3, 4, ["first\nof p2", "second of p2"]),
+        "p2": (3, 4, ["first, of p2", "second of p2"]),
         "p3": (5, 6, []),
     }
     rows = {r["pair_id"]: r for r in iter_rows(tmp_path / "out")}
     assert json.loads(rows["p1"]["meta"]) == {"camera": "left"}
     assert (rows["p1"]["change_type"], rows["p1"]["source"], rows["p2"]["split"]) == ("color", "t.csv:2", "val")
-    assert manifest.extra["notes"] == [f"images are read below {tmp_path}", "columns kept in meta: camera"]
+    assert manifest.extra["notes"] == ["columns kept in meta: camera"]
     rejects = read_rejects(tmp_path / "out")
     assert [(r.row_id, r.code) for r in rejects] == [
-        ("p1", "duplicate pair id"), ("t.csv:9", "no pair id"), ("p4", "missing file"), ("p5", "unreadable file"),
-        ("t.csv:12", "bad row"),
+        ("p1", "duplicate pair id"), ("t.csv:8", "no pair id"), ("p4", "missing file"), ("p5", "unreadable file"),
+        ("t.csv:11", "bad row"),
     ]  # fmt: skip
 
 
@@ -224,7 +225,7 @@ def test_rows_without_ids_are_named_by_their_number_as_in_captioning(tmp_path: P
     assert result(tmp_path / "out") == {str(n): (n + 1, n + 2, [f"c{n + 1}"]) for n in (0, 1, 3, 4)}
     assert [(r.row_id, r.code) for r in read_rejects(tmp_path / "out")] == [("2", "missing file")]
     assert any("named by their rows" in note for note in manifest.extra["notes"])
-    captioned = [name for batch in iter_chunks(open_rows(path)) for name in batch["pair_id"]]
+    captioned = [name for batch in read_chunks(open_rows(path)) for name in batch["pair_id"]]
     assert captioned == ["0", "1", "2", "3", "4"]
 
 

@@ -8,11 +8,11 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from idc.data.pipeline import iter_chunks
-from idc.data.readers.own_folder import role_and_key
+from idc.data.readers.folder import role_and_key
 from idc.data.rows import open_rows
 from idc.data.store import read_rejects
 from tests.data.readers.test_own import prepare, put, result
+from tests.folders import read_chunks
 
 HEAD, P1, P2 = "pair_id,before,after,caption", "p1,i/1.png,i/2.png,gone", 'p2,i/3.png,i/4.png,"a, b"'
 TABLES: dict[str, list[str]] = {
@@ -38,7 +38,7 @@ def test_tables_as_programs_and_systems_write_them(tmp_path: Path, kind: str) ->
     manifest = prepare(tmp_path / "t.csv", tmp_path / "out", "csv", chunk_size=1)
     assert result(tmp_path / "out") == {"p1": (1, 2, ["gone"]), "p2": (3, 4, ["a, b"])}
     assert manifest.num_rejected == 0
-    batches = iter_chunks(open_rows(str(tmp_path / "t.csv")))
+    batches = read_chunks(open_rows(str(tmp_path / "t.csv")))
     assert [name for batch in batches for name in batch["pair_id"]] == ["p1", "p2"]
 
 

@@ -1,4 +1,18 @@
-"""Pairs in a folder of images; :mod:`idc.data.readers.own` describes the layout."""
+"""The user's own pairs in a folder of images.
+
+The two images of a pair have the same name in two folders, or ``before`` and ``after`` (or ``A`` and ``B``) at the end
+of their names, in capitals or not, after ``_``, ``-``, a dot or a space; the words also at the beginning, or alone in a
+folder of the pair. Sub-folders ``train``, ``val`` and ``test`` at the top give the split and begin the pair ids
+(``train/x``)::
+
+    before/x.png  after/x.png  mask/x.png        x_before.png  x_after.png  x_mask.png        A/x.png  B/x.png
+    x/before.png  x/after.png                    x_A.png  x_B.png  x (before).JPG  x (after).JPG  before x.png
+    x.txt  (or before/x.txt, captions/x.txt)     one caption per line
+    captions.json                                {"x": "text" | ["text", ...] | {"captions": ..., "change_type": ...}}
+
+An image whose format is not supported is a reject if no other image has its role. Every other file that is not used
+is counted and named in ``extra["notes"]``; a ``mask`` that ``captions.json`` names lies below the folder.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +25,7 @@ from idc.data import files
 from idc.data.images import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
 from idc.data.pipeline import Batch
 from idc.data.readers.base import SPLIT_NAMES, outside_rows, rows_to_batch, unread, unread_images
-from idc.data.readers.own import record_captions, record_row, split_name
+from idc.data.readers.table import record_captions, record_row, split_name
 from idc.data.store import fingerprint
 from idc.data.textfiles import composed, decode_text, parse_json, split_lines
 
@@ -24,7 +38,7 @@ _BEGINNING = re.compile(r"\(?(?P<role>before|after)\)?(?: - |[ ._-])(?P<key>.+)"
 
 
 class FolderReader:
-    """Pairs in a folder; see the text of :mod:`idc.data.readers.own`.
+    """Pairs in a folder; see the module's text.
 
     Raises:
         ValueError: the folder has no before or after image, or ``captions.json`` is not JSON.

@@ -1,0 +1,275 @@
+"""The user's own pairs in Parquet files; :mod:`idc.data.readers.table` describes the columns.
+
+A damaged page costs its rows and those after it in its row group, which is read from its beginning; the rows decoded
+together with the first of them are lost too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from idc.data import files
+from idc.data.parquet_files import open_parquet
+from idc.data.pipeline import Batch
+from idc.data.readers.base import rows_to_batch, unread
+from idc.data.readers.table import IMAGES, KNOWN, NUMBERED, check_columns, digest_of, id_error, record_row
+from idc.data.store import ManifestPart, explain_read_errors, fingerprint
+from idc.data.stored_rows import check_part
+
+Record = dict[str, Any] | str
+"""A row, or its error."""
+
+_DAMAGE = (OSError, pa.ArrowException)
+"""Errors of pyarrow for bytes that it cannot decode, or cannot fetch."""
+_FOOTER_READERS = 16
+"""Footers of files read at the same time."""
+_DECODED = 64
+"""Most rows decoded together."""
+
+
+class _Footer(NamedTuple):
+    """What the end of a file says.
+
+    Attributes:
+        rows: number of rows of each group.
+        raw: its bytes. They have the offset of every page and, in the statistics, ids; so they distinguish files.
+    """
+
+    rows: list[int]
+    columns: list[str]
+    raw: bytes
+
+
+class ParquetReader:
+    """Pairs in a Parquet file, or in all of a folder and the folders in it; images as bytes, as paths, or as
+    ``{"bytes", "path"}``. Memory is that of a chunk, however long the row groups are.
+
+    Args:
+        each_row: every row is a pair of its own; ids may repeat or be missing (None).
+        columns: the columns to read besides ``pair_id`` and ``split``, if they are there; all by default.
+        parts: the parts of a folder of this project, whose columns are ``schema``.
+
+    Attributes:
+        all_split: whether every row has a split; unknown (False) with ``each_row``.
+
+    Raises:
+        ValueError: there is no Parquet file or no row, a file is damaged, or a required column is missing.
+    """
+
+    def __init__(
+        self,
+        source: files.Location,
+        *,
+        chunk_size: int = 64,
+        access: files.Access = files.LOCAL,
+        each_row: bool = False,
+        columns: Sequence[str] | None = None,
+        parts: Sequence[ManifestPart] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> None:
+        self._chunk_size, self._columns, self._each_row = chunk_size, columns, each_row
+        folder, self._names, notes = _files_of(source, access, parts)
+        self.reader = files.Reader(folder, access)
+        by_name = {part.file: part for part in parts or ()}
+        with ThreadPoolExecutor(_FOOTER_READERS) as pool:
+            footers = list(pool.map(lambda name: self._footer(name, by_name.get(name), schema), self._names))
+        groups = [(number, group) for number, footer in enumerate(footers) for group in range(len(footer.rows))]
+        self._groups = np.array(groups, np.int32).reshape(-1, 2)
+        self._ends = np.cumsum([rows for footer in footers for rows in footer.rows], dtype=np.int64)
+        self.num_rows = int(self._ends[-1]) if len(self._ends) else 0
+        if not self.num_rows:
+            raise ValueError(f"{source} has no rows")
+        self._file: tuple[int, pa.NativeFile, pq.ParquetFile] | None = None
+        self._open: tuple[int, _GroupRows] | None = None
+        self._duplicates: set[int] = set()
+        self._numbered = self.all_split = not each_row
+        hashed = self._scan(footers)
+        self.fingerprint = fingerprint("parquet rows", chunk_size, hashed)
+        every = {column for footer in footers for column in footer.columns}
+        if every - KNOWN and not each_row:
+            notes.insert(0, f"columns kept in meta: {', '.join(sorted(every - KNOWN))}")
+        self.extra: dict[str, Any] = {"notes": [*notes, *([NUMBERED] if self._numbered else [])]}
+
+    def _footer(self, name: str, part: ManifestPart | None, schema: pa.Schema | None) -> _Footer:
+        file = self.reader.folder / name
+        with explain_read_errors(file), file.open() as stream:
+            parquet = _open_file(stream, str(file))
+            if part is not None and schema is not None:
+                check_part(parquet, file, part, schema)
+            columns, metadata = parquet.schema_arrow.names, parquet.metadata
+            check_columns(columns, str(file))
+            # The footer; its length and the magic number are the last 8 bytes of the file.
+            stream.seek(stream.size() - metadata.serialized_size - 8)
+            rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+            return _Footer(rows, columns, stream.read())
+
+    def _scan(self, footers: Sequence[_Footer]) -> str:
+        """Find repeated ids and rows without a split, unless each row is a pair; returns the hash of the input."""
+        seen: set[bytes] = set()
+        hashed, row = hashlib.sha256(), 0
+        for number, (name, footer) in enumerate(zip(self._names, footers, strict=True)):
+            hashed.update(f"/{name} ".encode("utf-8", "surrogateescape") + footer.raw)
+            scanned = {"pair_id", "split"}.intersection(footer.columns)
+            for group, rows in enumerate(() if self._each_row else footer.rows):
+                for record in self._group(number, group, ()).rows(0, rows) if scanned else [{}] * rows:
+                    value = None if isinstance(record, str) else record.get("pair_id")
+                    self.all_split &= isinstance(record, str) or record.get("split") not in (None, "")
+                    self._numbered &= value in (None, "")
+                    key = digest_of(str(value))
+                    if value not in (None, "") and key in seen:
+                        self._duplicates.add(row)
+                    seen.add(key)
+                    hashed.update(key)
+                    row += 1
+        return hashed.hexdigest()
+
+    @property
+    def num_chunks(self) -> int:
+        return -(-self.num_rows // self._chunk_size)
+
+    def read(self, chunk_id: int) -> Batch:
+        rows = []
+        for number, (name, record) in enumerate(self._chunk(chunk_id), start=chunk_id * self._chunk_size):
+            where = f"{name}:{number}"
+            if isinstance(record, str):
+                rows.append({"pair_id": None if self._each_row else where, "error": record})
+                continue
+            record = {k: _unwrapped(v) if k in (*IMAGES, "mask") else v for k, v in record.items()}
+            if self._numbered:
+                record["pair_id"] = number
+            if not self._each_row and (error := id_error(record.get("pair_id"), f"row {number}")):
+                rows.append({"pair_id": where, "error": error})
+                continue
+            row = record_row([record], where)
+            row["pair_id"] = str(row["pair_id"]) if row["pair_id"] is not None else None
+            if number in self._duplicates:
+                row["error"] = f"duplicate pair id: row {number} repeats an id"
+            rows.append(row)
+        return rows_to_batch(rows)
+
+    def _chunk(self, chunk_id: int) -> Iterator[tuple[str, Record]]:
+        """The rows of a chunk, each with the name of its file."""
+        start = chunk_id * self._chunk_size
+        stop = min(start + self._chunk_size, self.num_rows)
+        for index in range(int(np.searchsorted(self._ends, start, side="right")), len(self._ends)):
+            first = int(self._ends[index - 1]) if index else 0
+            if first >= stop:
+                return
+            number, group = self._groups[index].tolist()
+            if self._open is None or self._open[0] != index or self._open[1].position > start - first:
+                self._open = index, self._group(number, group, self._columns)
+            records = self._open[1].rows(max(0, start - first), min(int(self._ends[index]), stop) - first)
+            yield from ((self._names[number], record) for record in records)
+
+    def _group(self, number: int, group: int, columns: Sequence[str] | None) -> _GroupRows:
+        if self._file is None or self._file[0] != number:  # the last file is kept open: its footer may be long
+            if self._file is not None:
+                self._file[2].close(force=True)  # without it pyarrow leaves open a stream that it was given
+            file = self.reader.folder / self._names[number]
+            stream = file.open()
+            self._file = number, stream, _open_file(stream, str(file))
+        _, stream, parquet = self._file
+        if columns is not None:
+            columns = [name for name in parquet.schema_arrow.names if name in ("pair_id", "split", *columns)]
+        return _GroupRows(stream, parquet, group, columns, min(_DECODED, self._chunk_size))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_file": None, "_open": None}
+
+
+class _GroupRows:
+    """A row group, read from its beginning as far as needed, ``size`` rows at a time."""
+
+    def __init__(
+        self, stream: pa.NativeFile, parquet: pq.ParquetFile, group: int, columns: Sequence[str] | None, size: int
+    ) -> None:
+        self.position = 0
+        self._stream, self._group = stream, parquet.metadata.row_group(group)
+        self._batches = parquet.iter_batches(size, row_groups=[group], columns=columns, use_threads=False)
+        self._left: pa.RecordBatch | str | None = None
+
+    def rows(self, start: int, stop: int) -> list[Record]:
+        """Rows ``start`` to ``stop`` of the group; ``start`` is not before ``position``.
+
+        Raises:
+            OSError: the bytes cannot be fetched.
+        """
+        rows: list[Record] = []
+        while self.position < stop:
+            batch = self._left if self._left is not None else self._next()
+            if isinstance(batch, str):  # the error of all that follow
+                rows += [batch] * (stop - max(start, self.position))
+                self.position, self._left = stop, batch
+                break
+            skipped = min(max(0, start - self.position), batch.num_rows)
+            used = min(batch.num_rows, stop - self.position)
+            rows += _records(batch.slice(skipped, max(0, used - skipped)))
+            self.position += used
+            self._left = batch.slice(used) if used < batch.num_rows else None
+        return rows
+
+    def _next(self) -> pa.RecordBatch | str:
+        try:
+            return next(self._batches)
+        except (*_DAMAGE, StopIteration) as exc:
+            damage = f"unreadable row: the Parquet page of it is damaged, {exc or 'it ends early'}"
+        for column in (self._group.column(i) for i in range(self._group.num_columns)):  # raises if they cannot be read
+            self._stream.seek(column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset)
+            self._stream.read(column.total_compressed_size)
+        return damage
+
+
+def _files_of(
+    source: files.Location, access: files.Access, parts: Sequence[ManifestPart] | None
+) -> tuple[files.Location, list[str], list[str]]:
+    """The folder, the names of the Parquet files in it, and notes about other files."""
+    if parts is not None:
+        return source, [part.file for part in parts], []
+    if source.is_file():
+        return source.parent, [source.name], []
+    tree = source.scan(access.links)
+    if tree.outside:
+        raise ValueError(f"{tree.outside[0]} is a link to a folder outside of {source}; follow_links=true follows it")
+    names = (source.relative(file.path) for file in tree.files)
+    visible = [name for name in names if not any(part[:1] in "._" for part in name.split("/"))]
+    tables = [name for name in visible if name.endswith(".parquet")]
+    if not tables:
+        raise ValueError(f"{source} has no Parquet files")
+    return source, tables, unread([name for name in visible if not name.endswith(".parquet")], "no Parquet file")
+
+
+def _open_file(stream: pa.NativeFile, name: str) -> pq.ParquetFile:
+    """A file whose pages are read on demand, and verified if they have checksums.
+
+    Raises:
+        ValueError: it is not a Parquet file, its footer is damaged, or a column holds objects of a program.
+    """
+    try:
+        # Buffered, so that only the part of a long row group that is being read is in memory.
+        return open_parquet(stream, name, buffer_size=2**20, pre_buffer=False, page_checksum_verification=True)
+    except _DAMAGE as exc:
+        raise ValueError(f"{name} is not a Parquet file, or is damaged ({exc}); copy it again") from exc
+
+
+def _records(batch: pa.RecordBatch) -> list[Record]:
+    """The rows of a batch; of one with a text that is not UTF-8, the error."""
+    try:
+        return batch.to_pylist()
+    except UnicodeDecodeError as exc:
+        if batch.num_rows == 1:
+            return [f"not UTF-8: {exc.object[:80]!r}"]
+        return [record for row in range(batch.num_rows) for record in _records(batch.slice(row, 1))]
+
+
+def _unwrapped(value: Any) -> Any:
+    """The bytes or the path of ``{"bytes": ..., "path": ...}``, which the ``datasets`` library stores for an image."""
+    if isinstance(value, dict):
+        return data if (data := value.get("bytes")) is not None else value.get("path")
+    return value
