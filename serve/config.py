@@ -126,7 +126,7 @@ class ScalingConfig(ConfigModel):
     front_replicas: int = Field(1, gt=0)
     """Number of front replicas."""
     downscale_delay_s: ClassVar[float] = 300.0
-    """Seconds below the autoscaling target, ``batching.max_pairs / 4`` calls per replica, before one is removed."""
+    """Seconds below the autoscaling target, a batch of in-flight pairs per replica, before one is removed."""
 
     def errors(self) -> Iterator[str]:
         if self.min_replicas > self.max_replicas:

@@ -54,8 +54,8 @@ def application(config: ServeConfig, port: str | None = None) -> Application:
             # At least one at the start: an artifact that cannot be loaded must fail the deployment, not a request.
             "initial_replicas": max(1, scaling.min_replicas),
             "max_replicas": scaling.max_replicas,
-            # Calls: under load they are joined, so that these have the pairs of several batches.
-            "target_ongoing_requests": max(2.0, config.batching.max_pairs / 4),
+            "target_ongoing_requests": float(config.batching.max_pairs),
+            "policy": {"policy_function": "serve.deployment.scaling:by_pairs"},
             "upscale_delay_s": _UPSCALE_S,
             "downscale_delay_s": scaling.downscale_delay_s,
             "metrics_interval_s": 1.0,

@@ -16,6 +16,7 @@ from serve.batching import Batcher
 from serve.config import ServeConfig
 from serve.decoding import DecodedPair, Decoders, PixelRoom
 from serve.deployment.ray_internals import bind_to_node_address
+from serve.deployment.scaling import PAIRS
 from serve.log import log
 from serve.pieces import Done, Hear, pieces
 from serve.versions import Resolver, public_name
@@ -54,6 +55,7 @@ class Model:
         self._batcher: Batcher[tuple[ServedCaptioner, Options], DecodedPair, PairResult] = Batcher(
             _run, config.batching.max_pairs
         )
+        self._pairs = 0  # accepted and without a result
         self._captioners: dict[str, tuple[str, ServedCaptioner]] = {}
         """Model name -> the version that serves, as :meth:`Resolver.resolve` returns it, and its captioner."""
         self._statuses = {status.name: status for status in config.unknown_models()}
@@ -144,9 +146,13 @@ class Model:
         version, captioner = self._captioners[model]
         if reason := captioner.unsupported(options):
             return reason
-        groups = self._room.groups(pairs)
-        done = await asyncio.gather(*(self._captioned(captioner, group, options, on_text) for group in groups))
-        return [replace(result, version=public_name(version)) for results in done for result in results]
+        self._pairs += len(pairs)
+        try:
+            groups = self._room.groups(pairs)
+            done = await asyncio.gather(*(self._captioned(captioner, group, options, on_text) for group in groups))
+            return [replace(result, version=public_name(version)) for results in done for result in results]
+        finally:
+            self._pairs -= len(pairs)
 
     async def _captioned(
         self, captioner: ServedCaptioner, pairs: list[EncodedPair], options: Options, on_text: Hear | None
@@ -159,6 +165,10 @@ class Model:
             run = asyncio.get_running_loop().run_in_executor
             asked = [run(self._asking, _run, (captioner, options), [pair]) for pair in listening]
             return [result for (result,) in await asyncio.gather(*asked)]
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """The statistics of :func:`serve.deployment.scaling.by_pairs`; Serve calls it."""
+        return {PAIRS: self._pairs}
 
     async def check_health(self) -> None:
         """Make Serve replace this replica if a batch or the decoding of an image does not end."""
