@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from idc.data import files
@@ -15,7 +16,7 @@ from idc.data.readers import open_reader
 from idc.data.readers.base import COLUMNS, SPLIT_NAMES, PairReader, printable
 from idc.data.readers.default_splits import with_default_splits
 from idc.data.readers.layouts import with_layout
-from idc.data.schema import PAIR_SCHEMA_VERSION, SPLITS, meta_text, pair_arrow_schema
+from idc.data.schema import CAPTION_ORIGINS, PAIR_SCHEMA_VERSION, SPLITS, caption_origins, meta_text, pair_arrow_schema
 from idc.data.store import DatasetFolder, fingerprint
 from idc.data.textfiles import JsonError, parse_json
 
@@ -40,7 +41,7 @@ def open_import(
     folder = DatasetFolder.open_for_build(
         job.out,
         kind="pairs",
-        schema=pair_arrow_schema(),
+        schema=pair_arrow_schema(origins=source.extra.get(CAPTION_ORIGINS, False)),
         fingerprint=fingerprint("import", _VERSION, PAIR_SCHEMA_VERSION, what_counts, source.fingerprint),
         config=job.model_dump(mode="json"),
         num_chunks=source.num_chunks,
@@ -78,6 +79,7 @@ class LoadPairs:
 
     def __call__(self, batch: Batch) -> Batch:
         rows = len(batch["pair_id"])
+        batch = {CAPTION_ORIGINS: [None] * rows, **batch}
         out = {name: list(batch[name]) for name in COLUMNS}
         out |= {"before_size": [None] * rows, "after_size": [None] * rows}
         out["pair_id"] = [printable(str(name)) for name in batch["pair_id"]]
@@ -96,11 +98,13 @@ class LoadPairs:
 
     def _load(self, row: Mapping[str, Any]) -> dict[str, Any]:
         pair_id = _text(row["pair_id"], "pair_id")
-        texts = (_text(text, "caption").strip() for text in _captions(row["captions"]))
+        texts = [_text(text, "caption").strip() for text in _captions(row["captions"])]
+        captions = [text for text in texts if text]
         change_type = None if row["change_type"] is None else _text(row["change_type"], "change_type").strip() or None
         loaded = {
             "pair_id": pair_id,
-            "captions": [text for text in texts if text],
+            "captions": captions,
+            CAPTION_ORIGINS: _origins(row[CAPTION_ORIGINS], texts),
             "change_type": change_type,
             "split": _split(row["split"]),
             "source": _text(row["source"] or "", "source"),
@@ -175,6 +179,18 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_without_nan(item) for item in value]
     return value
+
+
+def _origins(value: Any, captions: Sequence[str]) -> list[dict[str, Any] | None] | None:
+    """The stored origins of the captions that are not blank; None if all captions are of the data set."""
+    try:
+        origins = caption_origins(value, "bad row")
+    except ValueError as exc:
+        raise _Bad(str(exc)) from exc
+    if origins and len(origins) != len(captions):
+        raise _Bad(f"bad row: {len(origins)} {CAPTION_ORIGINS} of {len(captions)} captions")
+    kept = [asdict(origin) if origin else None for origin, text in zip(origins, captions, strict=False) if text]
+    return kept if any(kept) else None
 
 
 def _captions(value: Any) -> list[Any]:

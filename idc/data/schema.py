@@ -9,6 +9,7 @@ in ``docs/data.md``.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -31,6 +32,29 @@ IMAGE = "<image>"
 """Marks the place of the next image in the text of a turn or prompt."""
 
 
+CAPTION_ORIGINS = "caption_origins"
+"""Optional column of pairs; a folder without it has captions of its data set alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionOrigin:
+    """Where a caption that a machine wrote comes from.
+
+    Attributes:
+        source: the model, exactly enough to find it again: name and version, or system and artifact identity.
+        confidence: probability in [0, 1] that the caption is right, by the source's own estimate; None if it has none.
+    """
+
+    source: str
+    confidence: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, str) or not self.source:
+            raise ValueError(f"source is {self.source!r}; name the model that wrote the caption")
+        if self.confidence is not None and not (_is_number(self.confidence) and 0 <= self.confidence <= 1):
+            raise ValueError(f"confidence is {self.confidence!r}, not a number from 0 to 1")
+
+
 @dataclass(frozen=True, slots=True)
 class ChangePair:
     """An image pair with its annotations.
@@ -45,6 +69,7 @@ class ChangePair:
             for a road and 255 for a building (:mod:`idc.changeimti.class_masks`).
         source: the data set and the place in it this pair was read from.
         meta: other annotations, JSON-serialisable (viewpoint IoU, scene graph, licence, ...).
+        caption_origins: per caption, the machine that wrote it, None for a caption of the data set; empty: all are.
     """
 
     pair_id: str
@@ -56,12 +81,18 @@ class ChangePair:
     mask: bytes | None = None
     source: str = ""
     meta: dict[str, Any] = field(default_factory=dict)
+    caption_origins: tuple[CaptionOrigin | None, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.pair_id:
             raise ValueError("pair_id is empty; every pair needs an id that is unique within its data set")
         if self.split not in SPLITS:
             raise ValueError(f"pair {self.pair_id!r}: split {self.split!r} is not one of {', '.join(SPLITS)}")
+        if self.caption_origins and len(self.caption_origins) != len(self.captions):
+            raise ValueError(
+                f"pair {self.pair_id!r}: {len(self.caption_origins)} caption_origins of {len(self.captions)} captions; "
+                "give one per caption (null for a caption of the data set), or none"
+            )
 
     def to_row(self) -> dict[str, Any]:
         """The pair as a row of the Parquet columns (``meta`` as JSON text).
@@ -71,7 +102,7 @@ class ChangePair:
         """
         for name in ("before", "after"):
             _require_bytes(getattr(self, name), f"pair {self.pair_id!r}: {name}")
-        return {
+        row: dict[str, Any] = {
             "pair_id": self.pair_id,
             "before": self.before,
             "after": self.after,
@@ -82,6 +113,9 @@ class ChangePair:
             "source": self.source,
             "meta": meta_text(self.meta),
         }
+        if self.caption_origins:
+            row[CAPTION_ORIGINS] = [origin and asdict(origin) for origin in self.caption_origins]
+        return row
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> ChangePair:
@@ -96,7 +130,30 @@ class ChangePair:
             mask=row["mask"],
             source=row["source"] or "",
             meta=json.loads(row["meta"]) if row["meta"] else {},
+            caption_origins=caption_origins(row.get(CAPTION_ORIGINS), f"pair {row['pair_id']!r}"),
         )
+
+
+def caption_origins(value: Any, of: str) -> tuple[CaptionOrigin | None, ...]:
+    """A cell of the column :data:`CAPTION_ORIGINS`; empty if every caption is of the data set.
+
+    Raises:
+        ValueError: beginning with ``of``: it is not a list of objects with ``source`` and ``confidence``.
+    """
+    if value is None:
+        return ()
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ValueError(f"{of}: {CAPTION_ORIGINS} is {value!r}, not a list with one entry per caption")
+    origins: list[CaptionOrigin | None] = []
+    for number, entry in enumerate(value):
+        where = f"{of}: {CAPTION_ORIGINS}[{number}]"
+        if entry is not None and not (isinstance(entry, Mapping) and entry.keys() <= {"source", "confidence"}):
+            raise ValueError(f'{where} is {entry!r}, neither null nor {{"source": ..., "confidence": ...}}')
+        try:
+            origins.append(None if entry is None else CaptionOrigin(entry.get("source", ""), entry.get("confidence")))
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+    return tuple(origins) if any(origins) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +258,10 @@ def _require_text(value: Any, what: str) -> None:
         raise ValueError(f"{what} is {value!r}, expected a text that is not empty")
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def meta_text(meta: dict[str, Any]) -> str:
     """``meta`` as it is stored: JSON that every reader accepts; values without a JSON form (dates, bytes) as text.
 
@@ -219,8 +280,8 @@ def meta_text(meta: dict[str, Any]) -> str:
     return text
 
 
-def pair_arrow_schema() -> pa.Schema:
-    """The columns of a pair at rest."""
+def pair_arrow_schema(origins: bool = False) -> pa.Schema:
+    """The columns of a pair at rest; with ``origins`` also :data:`CAPTION_ORIGINS`."""
     import pyarrow as pa
 
     columns = [
@@ -234,6 +295,9 @@ def pair_arrow_schema() -> pa.Schema:
         pa.field("source", pa.string(), nullable=False),
         pa.field("meta", pa.string(), nullable=False),
     ]
+    if origins:
+        origin = pa.struct([pa.field("source", pa.string(), nullable=False), pa.field("confidence", pa.float64())])
+        columns.append(pa.field(CAPTION_ORIGINS, pa.list_(origin)))
     return pa.schema(columns)
 
 

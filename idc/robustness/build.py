@@ -37,7 +37,7 @@ import numpy as np
 from idc.data.config import Corruption, CorruptJob, RobustnessConfig
 from idc.data.images import ImageError, decode_image, encode_png
 from idc.data.pipeline import Batch, FolderSource, StageSpec, good_rows, num_rows, take, with_errors
-from idc.data.schema import NO_CHANGE, PAIR_SCHEMA_VERSION
+from idc.data.schema import CAPTION_ORIGINS, NO_CHANGE, PAIR_SCHEMA_VERSION
 from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_schema
 from idc.data.text import Vocabulary, map_words, words
 from idc.evaluation.provenance import describe_data
@@ -238,6 +238,8 @@ class Perturb:
             meta = {name: value for name, value in meta.items() if name not in _ONE_ORDER}
             if "conditions" in meta:  # of a rendered satellite pair
                 meta["conditions"] = meta["conditions"][::-1]
+        if "captions" in changed and CAPTION_ORIGINS in row:
+            changed[CAPTION_ORIGINS] = None
         return {**changed, "meta": json.dumps(meta, sort_keys=True)}
 
 

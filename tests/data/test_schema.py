@@ -1,19 +1,30 @@
-"""Instructions: checked, and stored in the same folders as pairs."""
+"""Instructions and captions with an origin: checked, and stored in the same folders as pairs."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from idc.data.config import ImportJob
+from idc.data.images import encode_png
+from idc.data.importing import open_import
+from idc.data.pipeline import run_local
 from idc.data.schema import (
     IMAGE,
+    CaptionOrigin,
+    ChangePair,
     Instruction,
     Turn,
     instruction_arrow_schema,
+    pair_arrow_schema,
 )
-from idc.data.store import DatasetFolder, MappedRows, iter_rows, read_manifest
+from idc.data.store import DatasetFolder, MappedRows, iter_rows, read_manifest, read_rejects
 
 DIALOGUE = Instruction(
     row_id="LEVIR_1/2",
@@ -84,3 +95,61 @@ def turns(*changes: tuple[int, str, Any]) -> dict[str, Any]:
 def test_wrong_instructions_are_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Instruction.from_row({**DIALOGUE.to_row(), **change})
+
+
+def test_a_caption_keeps_its_origin(tmp_path: Path) -> None:
+    machine = CaptionOrigin("procap@1a2b", 0.75)
+    pair = ChangePair("p", b"x", b"y", ("a", "b", "c"), caption_origins=(machine, None, CaptionOrigin("judge")))
+    plain = ChangePair("q", b"x", b"y", ("a",))
+    build(tmp_path / "with", "pairs", pair_arrow_schema(origins=True), [pair.to_row(), plain.to_row()])
+    assert [ChangePair.from_row(row) for row in iter_rows(tmp_path / "with")] == [pair, plain]
+
+
+@pytest.mark.parametrize("format", ["jsonl", "parquet"])
+def test_origins_of_ones_own_table_are_imported(format: str, tmp_path: Path) -> None:
+    """Blank captions lose theirs, wrong ones are rejects, copies of the folder keep them."""
+    for name in ("before.png", "after.png", "same.png"):
+        level = 40 if name == "after.png" else 20
+        (tmp_path / name).write_bytes(encode_png(np.full((8, 8, 3), level, np.uint8)))
+    machine, sure = {"source": "procap@1", "confidence": None}, {"source": "blip@2", "confidence": 0.5}
+    pair = {"before": "before.png", "after": "after.png", "split": "train"}
+    records = [
+        {**pair, "pair_id": "a", "captions": ["x", " ", "y"], "caption_origins": [machine, sure, None]},
+        {**pair, "pair_id": "b", "captions": ["z"], "caption_origins": None},
+        {**pair, "pair_id": "c", "captions": ["z"], "caption_origins": [machine, sure]},
+        {**pair, "pair_id": "d", "captions": ["z", "w"], "caption_origins": [None, sure], "after": "same.png"},
+    ]
+    table = tmp_path / f"pairs.{format}"
+    if format == "jsonl":
+        table.write_text("\n".join(json.dumps(record) for record in records))
+    else:
+        pq.write_table(pa.Table.from_pylist(records), table)
+    job = ImportJob(source=str(table), out=str(tmp_path / "out"), format=format, max_reject_share=0.5)
+    run_local(*open_import(job), progress=False, max_reject_share=0.5)
+    found = {row["pair_id"]: ChangePair.from_row(row) for row in iter_rows(tmp_path / "out")}
+    assert found["a"].captions == ("x", "y")
+    assert found["a"].caption_origins == (CaptionOrigin("procap@1"), None)
+    assert found["b"].caption_origins == ()
+    assert found["d"].caption_origins == (None, CaptionOrigin("blip@2", 0.5))
+    [reject] = read_rejects(tmp_path / "out")
+    assert (reject.row_id, reject.reason) == ("c", "bad row: 2 caption_origins of 1 captions")
+
+
+@pytest.mark.parametrize(
+    ("origins", "message"),
+    [
+        ([None], "pair 'p': 1 caption_origins of 2 captions"),
+        ([None, "blip"], r"caption_origins\[1\] is 'blip', neither null nor"),
+        ([None, {"source": ""}], r"caption_origins\[1\]: source is ''; name the model"),
+        (
+            [{"source": "m", "confidence": 1.5}, None],
+            r"caption_origins\[0\]: confidence is 1.5, not a number from 0 to 1",
+        ),
+    ],
+)
+def test_wrong_origins_are_named(origins: Any, message: str) -> None:
+    row = ChangePair("p", b"x", b"y", ("a", "b")).to_row()
+    if origins == [None]:
+        origins = [{"source": "m", "confidence": None}]
+    with pytest.raises(ValueError, match=message):
+        ChangePair.from_row({**row, "caption_origins": origins})

@@ -139,6 +139,11 @@ def test_the_rows_of_ones_own_pairs_are_imported_as_documented(
     assert set(re.findall(r"\w+", " ".join(listed))) == row.keys()
 
 
+def test_the_origins_of_captions_are_imported_as_documented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = imported(examples("json")[1], "pairs.jsonl", tmp_path, monkeypatch)
+    assert row["caption_origins"] == [None, {"source": "our-captioner v2", "confidence": 0.8}]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_that_a_page_names_exist(page: Path) -> None:
     """Code spans like ``idc/config.py``; names of outputs (``runs/...``, ``data/...``) and patterns are none."""

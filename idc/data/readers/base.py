@@ -30,9 +30,12 @@ from idc.data import files
 from idc.data.config import AccessConfig
 from idc.data.images import FORMAT_NAMES
 from idc.data.pipeline import Batch, Source
-from idc.data.schema import SPLITS
+from idc.data.schema import CAPTION_ORIGINS, SPLITS
 
-COLUMNS = ("pair_id", "before", "after", "captions", "change_type", "split", "mask", "source", "meta", "error")
+COLUMNS = (
+    *("pair_id", "before", "after", "captions", CAPTION_ORIGINS, "change_type", "split", "mask", "source", "meta"),
+    "error",
+)
 
 SPLIT_NAMES = {
     **{name: name for name in SPLITS},
@@ -52,7 +55,7 @@ class PairReader(Source, Protocol):
         fingerprint: of the input: listings, tables and captions, not of the pixels.
         reader: reads the images that the rows name.
         extra: values for the manifest: counts and ``notes`` for the user; ``images`` is false if there are annotations
-            alone.
+            alone, ``caption_origins`` is true if the input has that column.
     """
 
     fingerprint: str

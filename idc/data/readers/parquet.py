@@ -20,6 +20,7 @@ from idc.data.parquet_files import open_parquet
 from idc.data.pipeline import Batch
 from idc.data.readers.base import rows_to_batch, unread
 from idc.data.readers.table import IMAGES, KNOWN, NUMBERED, check_columns, digest_of, id_error, record_row
+from idc.data.schema import CAPTION_ORIGINS
 from idc.data.store import ManifestPart, explain_read_errors, fingerprint
 from idc.data.stored_rows import check_part
 
@@ -96,6 +97,8 @@ class ParquetReader:
         if every - KNOWN and not each_row:
             notes.insert(0, f"columns kept in meta: {', '.join(sorted(every - KNOWN))}")
         self.extra: dict[str, Any] = {"notes": [*notes, *([NUMBERED] if self._numbered else [])]}
+        if CAPTION_ORIGINS in every:
+            self.extra[CAPTION_ORIGINS] = True
 
     def _footer(self, name: str, part: ManifestPart | None, schema: pa.Schema | None) -> _Footer:
         file = self.reader.folder / name

@@ -36,6 +36,7 @@ from idc.data import files
 from idc.data.json_arrays import Element, begins_array, iter_array
 from idc.data.pipeline import Batch
 from idc.data.readers.base import COLUMNS, SPLIT_NAMES, rows_to_batch
+from idc.data.schema import CAPTION_ORIGINS
 from idc.data.store import fingerprint
 from idc.data.textfiles import JsonError, decode_text, iter_lines, parse_json
 
@@ -89,6 +90,8 @@ class TableReader:
         other = sorted(set(self._header) - KNOWN)
         notes = [f"columns kept in meta: {', '.join(other)}"] if other else []
         self.extra: dict[str, Any] = {"notes": [*notes, *([NUMBERED] if self._numbered else [])]}
+        if self._has_origins:
+            self.extra[CAPTION_ORIGINS] = True
 
     @property
     def num_rows(self) -> int:
@@ -132,7 +135,8 @@ class TableReader:
         pairs: dict[bytes, tuple[int, bytes]] = {}
         owners, positions = array("q"), array("q")
         self._duplicates: set[int] = set()
-        self._numbered, count = not self._each_row, 0
+        self._has_origins, count = False, 0
+        self._numbered = not self._each_row
         hashed = hashlib.sha256(repr((self._header, self._delimiter)).encode("utf-8", "surrogateescape"))
         with self._open() as stream:
             stream.seek(begin)
@@ -141,14 +145,15 @@ class TableReader:
                 if (record := self._record(element.data)) is None:
                     continue
                 owner = count
-                name = None if self._each_row or isinstance(record, str) else record.get("pair_id")
-                if isinstance(record, dict) and name not in (None, ""):
-                    self._numbered = False
-                    images = digest_of([record.get("before"), record.get("after")])
-                    owner, owner_images = pairs.setdefault(digest_of(str(name)), (count, images))
-                    if owner_images != images:
-                        owner = count
-                        self._duplicates.add(count)
+                if isinstance(record, dict):
+                    self._has_origins |= record.get(CAPTION_ORIGINS) is not None
+                    if not self._each_row and (name := record.get("pair_id")) not in (None, ""):
+                        self._numbered = False
+                        images = digest_of([record.get("before"), record.get("after")])
+                        owner, owner_images = pairs.setdefault(digest_of(str(name)), (count, images))
+                        if owner_images != images:
+                            owner = count
+                            self._duplicates.add(count)
                 count += owner == count
                 owners.append(owner)
                 positions.extend((element.offset, len(element.data), element.line))
@@ -253,13 +258,18 @@ def record_row(records: list[dict[str, Any]], where: str) -> dict[str, Any]:
     """The row of a pair from its records (several if each holds one caption); a column gets its first value."""
     filled: dict[str, Any] = {}
     captions: list[Any] = []
+    origins: list[Any] = []
     for record in records:
         captions += record_captions(record)
+        record_origins = record.get(CAPTION_ORIGINS)
+        origins += record_origins if isinstance(record_origins, list) else [None] * (len(captions) - len(origins))
         for name, value in record.items():
             if value not in (None, ""):
                 filled.setdefault(name, value)
     row = {name: filled.get(name) for name in _ROW_COLUMNS}
     row |= {"captions": captions, "source": row["source"] or where}
+    if isinstance(row[CAPTION_ORIGINS], list):  # anything else is rejected by the loading stage
+        row[CAPTION_ORIGINS] = origins
     if other := {k: v for k, v in filled.items() if k not in KNOWN and not isinstance(v, bytes)}:
         meta = row["meta"]
         try:

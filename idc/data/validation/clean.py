@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from idc.data import files
 from idc.data.config import ValidateJob
 from idc.data.pipeline import Batch, FolderSource, StageSpec, run_local, with_errors
-from idc.data.schema import pair_arrow_schema
-from idc.data.store import DatasetFolder, Manifest, fingerprint
+from idc.data.schema import CAPTION_ORIGINS, pair_arrow_schema
+from idc.data.store import DatasetFolder, Manifest, fingerprint, read_schema
 from idc.data.validation.report import DATA_SET_FOLDER
 from idc.data.validation.run import CLEANED, ValidationFindings
 
@@ -50,10 +50,11 @@ def write_clean(
         "left_out": dict(sorted(left_out.items())),
     }
     note = f"clean variant of {job.pairs}: {_spelled(left_out)} left out; the pairs are listed in rejects-*.parquet"
+    origins = bool(official.parts) and CAPTION_ORIGINS in read_schema(pairs).names
     folder = DatasetFolder.open_for_build(
         out,
         kind="pairs",
-        schema=pair_arrow_schema(),
+        schema=pair_arrow_schema(origins=origins),
         fingerprint=fingerprint("clean", _VERSION, official.fingerprint, sorted(CLEANED), job.chunk_size),
         config=official.config,
         num_chunks=source.num_chunks,

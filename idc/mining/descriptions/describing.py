@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from idc.data.pipeline import Batch, FolderSource, Runner, StageSpec, good_rows, run_local, with_errors
-from idc.data.schema import PAIR_SCHEMA_VERSION, pair_arrow_schema
+from idc.data.schema import CAPTION_ORIGINS, PAIR_SCHEMA_VERSION, pair_arrow_schema
 from idc.data.store import DatasetFolder, Manifest, fingerprint
 from idc.endpoint.answer_log import AnswerLog
 from idc.mining.descriptions.asking import accepted, answer_key_inputs, answers_to, ask_for_descriptions
@@ -45,7 +45,7 @@ def describe_pairs(job: DescribeJob, chunks: Runner, overwrite: bool = False) ->
     folder = DatasetFolder.open_for_build(
         job.out,
         kind="pairs",
-        schema=pair_arrow_schema(),
+        schema=pair_arrow_schema(origins=True),
         fingerprint=fingerprint("describe", VERSION, PAIR_SCHEMA_VERSION, settings, source.fingerprint),
         config=job.model_dump(mode="json", include=set(DescribeJob.model_fields)),
         num_chunks=source.num_chunks,
@@ -97,27 +97,29 @@ class _Describing:
 
     def __call__(self, batch: Batch) -> Batch:
         batch = {name: list(column) for name, column in with_errors(batch).items()}
+        batch[CAPTION_ORIGINS] = [None] * len(batch["pair_id"])
         for i in good_rows(batch):
             try:
-                caption, more = self._describe({name: column[i] for name, column in batch.items()})
+                caption, source, more = self._describe({name: column[i] for name, column in batch.items()})
             except ValueError as error:
                 batch["error"][i] = str(error)
                 continue
             batch["captions"][i] = [caption]
+            batch[CAPTION_ORIGINS][i] = [{"source": source, "confidence": None}]
             batch["meta"][i] = json.dumps({**json.loads(batch["meta"][i] or "{}"), **more}, sort_keys=True)
         return batch
 
-    def _describe(self, row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """The caption, and more ``meta``; raises ValueError with the reason of a reject."""
+    def _describe(self, row: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
+        """The caption, its source, and more ``meta``; raises ValueError with the reason of a reject."""
         raise NotImplementedError
 
 
 class OracleDescriptions(_Describing):
     """Stage: descriptions from the scene graphs."""
 
-    def _describe(self, row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    def _describe(self, row: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
         description, noise = describe_by_oracle(row["pair_id"], json.loads(row["meta"] or "{}"), self.job.oracle)
-        return description.sentence(), {NOISE: [record._asdict() for record in noise]}
+        return description.sentence(), origin_of(self.job), {NOISE: [record._asdict() for record in noise]}
 
 
 class LoggedDescriptions(_Describing):
@@ -130,7 +132,7 @@ class LoggedDescriptions(_Describing):
         super().__init__(job)
         self.source, self.captions, self.log, self.rejected = source, captions, log, rejected
 
-    def _describe(self, row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    def _describe(self, row: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
         pair_id, reason = row["pair_id"], None
         for number, record in enumerate(answers_to(self.job, self.source, self.captions, self.log, pair_id), 1):
             try:
@@ -139,5 +141,6 @@ class LoggedDescriptions(_Describing):
                 reason = str(error)
                 continue
             kind = instruction_of(self.job, row) if self.job.prompt == "structured" else "conventional"
-            return caption, {ORIGIN: {"instruction": kind, "question": number}}
+            source = f"{record['model']}, {self.job.prompt} prompt"
+            return caption, source, {ORIGIN: {"instruction": kind, "question": number}}
         raise ValueError(self.rejected.get(pair_id) or reason or "no answer")

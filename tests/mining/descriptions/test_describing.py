@@ -24,7 +24,7 @@ from idc.mining.descriptions.asking import data_url
 from idc.mining.descriptions.config import DescribeJob
 from idc.mining.descriptions.describing import ANSWERS, describe_pairs
 from idc.mining.descriptions.description_statistics import summarise_descriptions
-from tests.chat_server import Server, serving
+from tests.chat_server import MODEL, Server, serving
 from tests.mining.descriptions.small_pairs import described, good, job, number_in, write_pairs
 
 COUNT = 12
@@ -64,6 +64,8 @@ def test_every_pair_gets_one_caption_of_the_model(server: Server, pairs: str, mo
     for number, row in enumerate(iter_rows(one.out)):
         pair, before = ChangePair.from_row(row), old[row["pair_id"]]
         assert pair.captions == (good(number),)
+        assert pair.caption_origins[0] is not None
+        assert pair.caption_origins[0].source == f"{MODEL}, structured prompt"
         assert pair.meta == {"number": number, "description": {"instruction": "cc3m", "question": 1}}
         kept = ("before", "after", "split", "source")
         assert [getattr(pair, name) for name in kept] == [getattr(before, name) for name in kept]

@@ -203,6 +203,8 @@ def test_captions_and_noise_are_those_of_the_oracle_and_a_pair_without_a_scene_i
         assert pair.captions == (found.sentence(),)
         assert pair.meta.pop("description_noise") == [one._asdict() for one in noise]
         assert pair.meta == meta
+        assert pair.caption_origins[0] is not None
+        assert pair.caption_origins[0].source == "oracle of rendered scenes, noise 0.5 (seed 3)"
         assert parse_description(pair.captions[0]) == found
         wrong += len(noise)
     summary = summarise_descriptions(one)
