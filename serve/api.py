@@ -36,6 +36,7 @@ from serve.service import Service
 WEB = Path(__file__).parent / "web"
 """The files of the page."""
 _CAPTIONS, _OPENAI, _OPERATION = "captions", "OpenAI's interface", "operation"
+_STREAMS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 _ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorAnswer}, "5XX": {"model": ErrorAnswer}}
 
 
@@ -72,7 +73,7 @@ def _add_captioning(api: FastAPI, config: ServeConfig, backend: Backend, metrics
     # For the document alone: the gate has checked the token before the body is read.
     token = [Depends(HTTPBearer(auto_error=False))] if config.auth.mode == "token" else []
 
-    @api.post(CAPTIONS, response_model=CaptionAnswer, tags=[_CAPTIONS], dependencies=token)
+    @api.post(CAPTIONS, response_model=CaptionAnswer, responses=_STREAMS, tags=[_CAPTIONS], dependencies=token)
     async def captions(
         request: Request, form: Annotated[CaptionForm, Form(media_type="multipart/form-data")]
     ) -> Response:
@@ -87,7 +88,7 @@ def _add_captioning(api: FastAPI, config: ServeConfig, backend: Backend, metrics
         """
         return await answers.caption_answer(await service.admit(context_of(request.scope), of_form(form)))
 
-    @api.post(CHAT, response_model=ChatAnswer, tags=[_OPENAI], dependencies=token)
+    @api.post(CHAT, response_model=ChatAnswer, responses=_STREAMS, tags=[_OPENAI], dependencies=token)
     async def chat(request: Request, body: ChatRequest) -> Response:
         """Caption the last two images of a conversation, as OpenAI's chat completions.
 

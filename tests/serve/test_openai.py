@@ -138,9 +138,8 @@ def test_models_are_listed_and_found(client: openai.OpenAI, artifact: str) -> No
     (model,) = client.models.list().data
     assert (model.id, model.object) == ("demo", "model")
     extra = model.model_extra or {}
-    assert extra["version"] == f"sha256:{artifact_identity(artifact)[:12]}"
+    assert (extra["version"], extra["can_answer"]) == (f"sha256:{artifact_identity(artifact)[:12]}", False)
     assert extra["trained_on"] == "rendered scenes at 32x32 pixels (14 training pairs)"
-    assert extra["can_answer"] is False
     assert client.models.retrieve("demo") == model
     with pytest.raises(openai.NotFoundError, match="demo"):
         client.models.retrieve("dem")
