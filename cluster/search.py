@@ -8,15 +8,13 @@ reported then, without training, so that Optuna and ASHA know it, and the others
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cluster.train import FATAL_ERRORS
-from cluster.trials import ENVIRONMENT, LOST, Reporter, Workspace, resources, run_config, run_step
+from cluster.trials import LOST, Reporter, Workspace, run_step, tune_trials
 from idc.data.store import fingerprint
 from idc.sweep.chain import TrialSteps, chain_of, train_sections
 from idc.sweep.config import SearchConfig
@@ -31,9 +29,9 @@ _RUNNING = "running"
 
 def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial]:
     """Run the search, or resume it; returns its trials, the best first."""
-    os.environ.update(ENVIRONMENT)
     from ray import tune
     from ray.tune.integration.ray_train import TuneReportCallback
+    from ray.tune.search.optuna import OptunaSearch
 
     total = _watched_steps(workspace, search)
     begun = _read_trials(workspace)
@@ -100,23 +98,20 @@ def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial
         record(value, result["steps"], "finished")
         tune.report({search.metric: value, "step": result["steps"]})
 
-    tuner = tune.Tuner(
-        tune.with_resources(trainable, resources(workspace)),
-        param_space=_space(search),
-        tune_config=tune.TuneConfig(
+    if len(ended) < search.num_trials:
+        proposals = [_proposal(search, trial) for trial in begun.values()]
+        tune_trials(
+            workspace,
+            trainable,
+            _space(search),
+            Ends(),
             metric=search.metric,
             mode="max",
             num_samples=search.num_trials,
-            max_concurrent_trials=workspace.job.trials.concurrent,
-            search_alg=_searcher(search, [_proposal(search, trial) for trial in begun.values()]),
-            scheduler=_scheduler(workspace, search),
-            trial_dirname_creator=lambda trial: trial.trial_id,
-        ),
-        run_config=run_config(workspace, [Ends()]),
-    )
-    if len(ended) < search.num_trials:
-        shutil.rmtree(workspace.folder / "tune", ignore_errors=True)
-        tuner.fit()
+            # Another seed after a restart: with the same one it would draw its first trials again.
+            search_alg=OptunaSearch(seed=search.seed + len(begun), points_to_evaluate=proposals),
+            scheduler=_scheduler(total, search),
+        )
     searched = list(_read_trials(workspace).values())
     searched.sort(key=lambda trial: (trial.value is None, -(trial.value or 0.0)))
     for trial in searched:
@@ -198,20 +193,12 @@ def _space(search: SearchConfig) -> dict[str, Any]:
     }
 
 
-def _searcher(search: SearchConfig, begun: list[dict[str, Any]]) -> Any:
-    """The searcher, which first proposes the trials that have begun."""
-    from ray.tune.search.optuna import OptunaSearch
-
-    # Another seed after a restart: with the same one it would draw its first trials again.
-    return OptunaSearch(seed=search.seed + len(begun), points_to_evaluate=begun)
-
-
-def _scheduler(workspace: Workspace, search: SearchConfig) -> Any:
+def _scheduler(steps: int | None, search: SearchConfig) -> Any:
+    """For trainings of so many steps; None if they are given in epochs."""
     from ray.tune.schedulers import ASHAScheduler
 
     if search.scheduler == "none":
         return None
-    steps = _watched_steps(workspace, search)
     return ASHAScheduler(
         time_attr="step",
         max_t=steps + 1 if steps is not None else 10**9,  # at max_t ASHA stops a trial, before it has an artifact

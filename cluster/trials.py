@@ -7,17 +7,20 @@ it, and an interrupted sweep resumes: finished trials are not repeated, a traini
 
 from __future__ import annotations
 
-import fcntl
 import importlib
 import json
+import logging
+import os
+import shutil
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from cluster.config import ClusterConfig
 from cluster.session import run_chunks
@@ -37,7 +40,7 @@ _WAITING_CPUS = 0.1
 LOST = "its process was lost"
 """The error of a trial that could not record its own."""
 
-ENVIRONMENT = {
+_ENVIRONMENT = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths stay valid in trials
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # trials write their own files; MLflow is written here
     "RAY_AIR_NEW_OUTPUT": "0",  # the new one prints a table of its settings, however quiet it is to be
@@ -48,13 +51,12 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Workspace:
-    """Folders, job and tracking of a sweep: all that its trials share.
+    """All that the trials of a sweep share.
 
     Attributes:
-        folder: the sweep's own folder.
+        folder: the sweep's own.
         store: folder of all steps.
-        job: the sweep.
-        cluster: the Ray cluster of data jobs.
+        cluster: of data jobs.
         local: without Ray.
         parent: MLflow run id of the sweep; None if it is not tracked.
         uri: the MLflow store.
@@ -80,7 +82,7 @@ def run_step(
     """
     marker = workspace.store / f"{step.name}.json"
     folder = workspace.store / step.name
-    with _locked(workspace.store / f".{step.name}.lock"):
+    with FileLock(workspace.store / f".{step.name}.lock"):
         if marker.exists() and folder.exists():
             stored_result: dict[str, Any] = json.loads(marker.read_text(encoding="utf-8"))["result"]
             return stored_result
@@ -129,15 +131,6 @@ def _remote(step: Step, folder: str, run: Any, workspace: Workspace) -> dict[str
     task = ray.remote(num_cpus=cpus, num_gpus=step.gpus, max_retries=0, scheduling_strategy="DEFAULT")(_call)
     result: dict[str, Any] = ray.get(task.remote(step, folder, run))
     return result
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Lock across processes; the lock ends with its process. On several machines the file system must support flock
-    (NFS 4 does)."""
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def run_trial(plan: TrialPlan, workspace: Workspace) -> bool:
@@ -195,23 +188,39 @@ class Reporter:
         tracker.end(result is not None)
 
 
-# -- Ray Tune ------------------------------------------------------------------------------------------------------
+def tune_trials(
+    workspace: Workspace,
+    trainable: Callable[[dict[str, Any]], None],
+    space: dict[str, Any],
+    callback: Any,
+    **config: Any,
+) -> None:
+    """Run trials on Ray Tune, ``trials.concurrent`` at a time.
 
-
-def resources(workspace: Workspace) -> dict[str, float]:
-    trials = workspace.job.trials
-    if trials.mode == "ray_train":
-        return {"CPU": _WAITING_CPUS}
-    return {"CPU": trials.cpus, "GPU": trials.gpus}
-
-
-def run_config(workspace: Workspace, callbacks: list[Any]) -> Any:
+    Args:
+        trainable: a trial, given its point of ``space``.
+        callback: a Ray Tune callback.
+        config: further settings of Ray Tune's ``TuneConfig``.
+    """
+    os.environ.update(_ENVIRONMENT)
     from ray import tune
 
-    return tune.RunConfig(
-        name="tune",
-        storage_path=str(workspace.folder.absolute()),
-        failure_config=tune.FailureConfig(max_failures=workspace.job.trials.max_failures),
-        callbacks=callbacks,
-        verbose=0,
-    )
+    trials = workspace.job.trials
+    cpus, gpus = (_WAITING_CPUS, 0.0) if trials.mode == "ray_train" else (trials.cpus, trials.gpus)
+    shutil.rmtree(workspace.folder / "tune", ignore_errors=True)  # the trials' own files record what is done
+    # Tune looks for its own result files, which these trials do not write, and would warn about each missing one.
+    logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
+    tune.Tuner(
+        tune.with_resources(trainable, {"CPU": cpus, "GPU": gpus}),
+        param_space=space,
+        tune_config=tune.TuneConfig(
+            max_concurrent_trials=trials.concurrent, trial_dirname_creator=lambda trial: trial.trial_id, **config
+        ),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=str(workspace.folder.absolute()),
+            failure_config=tune.FailureConfig(max_failures=trials.max_failures),
+            callbacks=[callback],
+            verbose=0,
+        ),
+    ).fit()

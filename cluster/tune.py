@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -18,17 +16,7 @@ from cluster.preflight import Requirements
 from cluster.search import best_trial, run_search
 from cluster.session import session
 from cluster.tracking import MlflowTracker, flat
-from cluster.trials import (
-    ENVIRONMENT,
-    Reporter,
-    Workspace,
-    failure_of,
-    resources,
-    result_of,
-    run_config,
-    run_step,
-    run_trial,
-)
+from cluster.trials import Reporter, Workspace, failure_of, result_of, run_step, run_trial, tune_trials
 from idc.sweep.config import STEPS, TOKENS_PER_SECOND, RowConfig, SweepJob
 from idc.sweep.plan import TrialPlan, plan_table, spread_out
 from idc.sweep.summary import SearchedTrial, SweepResult, TrialResult, summarise_sweep
@@ -124,7 +112,6 @@ def _run_timing_steps(workspace: Workspace, plans: Sequence[TrialPlan]) -> None:
 
 
 def _tune_table(workspace: Workspace, order: Sequence[TrialPlan], report: Reporter) -> None:
-    os.environ.update(ENVIRONMENT)
     from ray import tune
 
     plans = {plan.key: plan for plan in order}
@@ -141,16 +128,4 @@ def _tune_table(workspace: Workspace, order: Sequence[TrialPlan], report: Report
 
         on_trial_error = on_trial_complete
 
-    shutil.rmtree(workspace.folder / "tune", ignore_errors=True)  # the trials' own files record what is done
-    # Tune looks for its own result files, which these trials do not write, and would warn about each missing one.
-    logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
-    tune.Tuner(
-        tune.with_resources(trainable, resources(workspace)),
-        param_space={"trial": tune.grid_search(list(plans))},
-        tune_config=tune.TuneConfig(
-            max_concurrent_trials=workspace.job.trials.concurrent,
-            trial_name_creator=lambda trial: trial.config["trial"],
-            trial_dirname_creator=lambda trial: trial.config["trial"],
-        ),
-        run_config=run_config(workspace, [Progress()]),
-    ).fit()
+    tune_trials(workspace, trainable, {"trial": tune.grid_search(list(plans))}, Progress())

@@ -31,16 +31,11 @@ class Options:
 
 @dataclass(frozen=True)
 class RequestDialogue:
-    """The text of a conversation about a pair. A model that cannot answer writes a caption, unless it is a question
-    (:mod:`serve.conversation`).
-
-    Attributes:
-        turns: as :meth:`idc.captioning.contract.Captioner.answer` takes them.
-        max_tokens: maximum length of the answer; None for the captioner's own.
-    """
+    """The text of a conversation about a pair, as :meth:`idc.captioning.contract.Captioner.answer` takes it."""
 
     turns: tuple[Turn, ...]
     max_tokens: int | None = None
+    """Maximum length of the answer; None for the captioner's own."""
 
 
 @dataclass(frozen=True)

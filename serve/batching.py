@@ -84,11 +84,8 @@ class Batcher(Generic[Key, Item, Result]):
         """Start of the running batch by the event loop's clock; None if none runs."""
 
     async def submit(self, key: Key, items: Sequence[Item]) -> list[Result]:
-        """The results of the items, in order. If the caller is cancelled, its items that have not begun are dropped.
-
-        Raises:
-            Exception: raised by the function for a batch with one of the items.
-        """
+        """The results of the items, in order, or the exception of one of their batches. If the caller is cancelled,
+        its items that have not begun are dropped."""
         results = self._waiting.add(key, items)
         if self._worker is None or self._worker.done():
             self._worker = asyncio.get_running_loop().create_task(self._work())
@@ -127,11 +124,8 @@ class Joiner(Generic[Key, Item, Result]):
         self._context = contextvars.copy_context()
 
     async def submit(self, key: Key, items: Sequence[Item]) -> list[Result]:
-        """The results of the items, in order. A call that all of its callers have left is cancelled.
-
-        Raises:
-            Exception: raised by a call with some of the items.
-        """
+        """The results of the items, in order, or the exception of one of their calls. A call that all of its callers
+        have left is cancelled."""
         results = self._waiting.add(key, items)
         while len(self._waiting.queues.get(key, ())) >= self._waiting.max_items:
             self._send(key)

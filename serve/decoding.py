@@ -31,8 +31,7 @@ Decoded = TypeVar("Decoded")
 """What a decoder returns."""
 
 _LIGHT_BYTES, _LIGHT_PIXELS = 2**18, 2**20
-"""An image of at most so many bytes and pixels takes a fraction of a second, whatever is in it: it is decoded in a
-thread, without the way to another process and back."""
+"""An image of at most so many takes a fraction of a second, whatever is in it: it is decoded in a thread."""
 
 
 class DecodedPair(NamedTuple):
