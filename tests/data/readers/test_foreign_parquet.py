@@ -61,6 +61,15 @@ def test_a_corrupt_page_costs_only_its_rows(tmp_path: Path, column: str, share: 
         assert all(errors[row].startswith("unreadable row: ") for row in lost)
 
 
+def test_rows_of_a_chunk_before_a_corrupt_page_are_kept(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "t.parquet", 200, group=200)
+    spoil(path, 0, "after", 0.8)
+    [batch] = read_chunks(open_rows(str(path), chunk_size=200))
+    lost = [number for number, error in enumerate(batch["error"]) if error is not None]
+    assert (len(batch["row"]), lost) == (200, list(range(128, 200)))
+    assert batch["before"][:128] == [picture(number) for number in range(128)]
+
+
 def test_a_doubled_column_is_refused(tmp_path: Path) -> None:
     doubled = pa.table([["p"], [b""], [b""], ["a"], ["b"]], names=["pair_id", "before", "after", "caption", "caption"])
     pq.write_table(doubled, tmp_path / "d.parquet")
