@@ -26,7 +26,7 @@ an interrupted job.
 Two GeoTIFFs of one place and --out need rasterio: pip install 'idc[geo]'. The scene is captioned in tiles that overlap;
 a change that spans several of them is one polygon. Without --artifact, the captioner for satellite images that comes
 with the program is used. FOLDER gets changes.geojson, changes.tif, change_map.tif, summary.json, and the captioned
-tiles in tiles/. With another threshold, min_area or native, and --overwrite, the tiles are kept.
+tiles in tiles/. With another threshold or min_area, and --overwrite, the tiles are kept.
 """
 
 from __future__ import annotations

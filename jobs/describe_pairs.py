@@ -2,12 +2,12 @@
 
     python jobs/describe_pairs.py pairs=data/cc3m/pairs out=data/cc3m/described endpoint.url=http://localhost:8000/v1 \\
         endpoint.model=Qwen/Qwen2-VL-7B-Instruct
-    python jobs/describe_pairs.py pairs=data/cc3m/pairs out=data/trial max_pairs=100 price_prompt=0.15 \\
-        price_completion=0.6 endpoint.url=https://api.openai.com/v1 endpoint.model=gpt-4o-mini
+    python jobs/describe_pairs.py pairs=data/cc3m/pairs out=data/trial max_pairs=100 \\
+        endpoint.url=https://api.openai.com/v1 endpoint.model=gpt-4o-mini
     python jobs/describe_pairs.py --local describer=oracle pairs=data/demo/pairs \\
         out=data/demo/described oracle.noise=0.2
 
-The result is a folder of pairs, with counts, cost and repetitions in descriptions.json and examples in page.html. The
+The result is a folder of pairs, with counts, tokens and repetitions in descriptions.json and examples in page.html. The
 same command continues a killed job and asks no answered question again. The key is read from $OPENAI_API_KEY.
 """
 

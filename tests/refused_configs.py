@@ -43,15 +43,12 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
     ),
     "describe_pairs": (
         "pairs=nowhere out=s3://bucket/described describer=endpoint endpoint.url=localhost:8000 "
-        "image_captions=no.jsonl oracle.noise=0.5 oracle.noise_kinds=[wrong_object,wrong_object] "
-        "price_prompt=3",
+        "image_captions=no.jsonl oracle.noise=0.5",
         [
             "oracle: not used with describer=endpoint; leave it out",
             "endpoint.model: required with describer=endpoint, for example Qwen/Qwen2-VL-7B-Instruct",
-            "price_prompt and price_completion: give both or neither",
             "log: required if out is a URI (s3://bucket/described); give a local file",
             "endpoint.url: 'localhost:8000' is not of the form http://... or https://...",
-            "oracle.noise_kinds names a kind twice",
             "pairs: no such file or folder: 'nowhere'",
             "image_captions: no such file or folder: 'no.jsonl'",
         ],

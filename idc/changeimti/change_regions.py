@@ -19,12 +19,8 @@ from idc.changeimti.config import RegionConfig
 ROAD, BUILDING = "road", "building"
 CLASSES = (ROAD, BUILDING)
 
-COLOURS: dict[str, dict[str, tuple[int, int, int]]] = {
-    "labels": {ROAD: (128, 128, 128), BUILDING: (255, 255, 255)},
-    "predictions": {ROAD: (255, 255, 0), BUILDING: (255, 0, 0)},
-}
-"""RGB of the classes; everything else is black. LEVIR-MCI's labels, and what MCI's ``test.py`` draws."""
-_WORDS = {"labels": "0, 128 (road) and 255 (building)", "predictions": "black, yellow (road) and red (building)"}
+GREYS = {ROAD: 128, BUILDING: 255}
+"""Grey values of the classes in LEVIR-MCI's labels; everything else is 0."""
 
 GRID = (
     ("top left corner", "top", "top right corner"),
@@ -58,25 +54,20 @@ class ChangeRegion:
         return asdict(self)
 
 
-def class_masks(label: np.ndarray, colours: str = "labels") -> dict[str, np.ndarray]:
-    """The pixels of each class of a label, bool (H, W).
-
-    Args:
-        label: uint8 RGB (H, W, 3).
-        colours: a key of :data:`COLOURS`.
+def class_masks(label: np.ndarray) -> dict[str, np.ndarray]:
+    """The pixels of each class of a label, uint8 RGB (H, W, 3); bool (H, W).
 
     Raises:
         ValueError: it has another colour, with the first such pixel and what to do.
     """
-    masks = {name: (label == colour).all(axis=2) for name, colour in COLOURS[colours].items()}
+    masks = {name: (label == grey).all(axis=2) for name, grey in GREYS.items()}
     strange = label.any(axis=2) & ~masks[ROAD] & ~masks[BUILDING]
     if strange.any():
         y, x = (int(position) for position in np.argwhere(strange)[0])
-        count, other = int(strange.sum()), "predictions" if colours == "labels" else "labels"
+        count = int(strange.sum())
         raise ValueError(
             f"{count} pixel{'s' * (count != 1)} of another colour, first RGB {tuple(label[y, x].tolist())} at row {y}, "
-            f"column {x}; a mask has {_WORDS[colours]} alone: export it again as PNG, without resampling, or give "
-            f"colours={other} for {_WORDS[other]}"
+            f"column {x}; a mask has 0, 128 (road) and 255 (building) alone: export it again as PNG, without resampling"
         )
     return masks
 

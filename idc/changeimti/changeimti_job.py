@@ -1,15 +1,16 @@
 """ChangeIMTI as a folder of instructions: one row per sample, the rows of a pair after one another.
 
 A sample that cannot be made is a reject with its reason, so that rows and rejects together are always the samples that
-the pairs stand for. Codes: ``no flag``, ``no mask``, ``no caption``, ``bad mask``, ``unequal sizes``, the codes of
-damaged images, ``bad row``, and with ``clean`` ``contradiction``.
+the pairs stand for; a pair whose flag, images or mask are of no use has none. Codes: ``no flag``, ``no mask``,
+``no caption``, ``bad mask``, ``unequal sizes``, the codes of damaged images, ``bad row``, and with ``clean``
+``contradiction``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import cv2
 
@@ -21,6 +22,8 @@ from idc.data.pipeline import Batch, FolderSource, StageSpec, num_rows
 from idc.data.schema import INSTRUCTION_SCHEMA_VERSION, Instruction, instruction_arrow_schema
 from idc.data.store import DatasetFolder, fingerprint
 from idc.data.validation.checks import is_changed
+
+Read = TypeVar("Read")
 
 _VERSION = 1
 """Part of the folder's fingerprint; to be raised if the same pairs and settings would give other rows."""
@@ -61,7 +64,7 @@ def open_changeimti(
 
 
 class _Unusable(ValueError):
-    """Why samples cannot be made; the text begins with the code of a reject."""
+    """Why a pair has no samples; the text begins with the code of a reject."""
 
 
 class MakeInstructions:
@@ -79,116 +82,79 @@ class MakeInstructions:
 
     def _samples(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The rows of a pair's samples, also of those that cannot be made, with the reason."""
-        meta = json.loads(row["meta"] or "{}")
-        changed, captions = is_changed(row["change_type"], meta), row["captions"]
-        names = list(sample_names(self.job.tasks, 1 if changed is False else max(1, len(captions))))
-        at = row["source"] or row["pair_id"]
+        changed, at = is_changed(row["change_type"], json.loads(row["meta"] or "{}")), row["source"] or row["pair_id"]
+        names = list(sample_names(self.job.tasks, 1 if changed is False else max(1, len(row["captions"]))))
         try:
-            if changed is None:
-                raise _Unusable(
-                    f"no flag: {at} has neither meta.changeflag nor a change type; add one and import again"
-                )
-            _check_sizes(row, at)
-            truth, unmasked = self._truth(row, changed, at)
-            contradiction = truth.contradiction
-            if self.job.clean and contradiction is not None:
-                raise _Unusable(f"contradiction: {at} is {contradiction}")
+            pair = self._labelled(row, changed, at)
         except _Unusable as error:
             return [_reject(row, name, error) for name in names]
-        pair_meta: dict[str, Any] = {"changeflag": int(changed)}
-        if truth.regions is not None:
-            pair_meta["regions"] = {
-                name: [region.to_dict() for region in regions] for name, regions in truth.regions.items()
-            }
-        if contradiction is not None:
-            pair_meta["contradiction"] = contradiction
-        return [self._sample(row, name, truth, pair_meta, unmasked, at) for name in names]
+        meta: dict[str, Any] = {"changeflag": int(pair.changed)}
+        if pair.regions is not None:
+            meta["regions"] = {name: [region.to_dict() for region in regions] for name, regions in pair.regions.items()}
+        if pair.contradiction is not None:
+            meta["contradiction"] = pair.contradiction
+        return [self._sample(row, name, pair, meta, at) for name in names]
 
-    def _truth(self, row: Mapping[str, Any], changed: bool, at: str) -> tuple[LabelledPair, _Unusable | None]:
-        """The truth of a pair, and why it has no regions where a task needs them.
+    def _labelled(self, row: Mapping[str, Any], changed: bool | None, at: str) -> LabelledPair:
+        if changed is None:
+            raise _Unusable(f"no flag: {at} has neither meta.changeflag nor a change type; add one and import again")
+        sizes = [_checked(image_size, row[name], f"{name} of {at}") for name in ("before", "after")]
+        if sizes[0] != sizes[1]:
+            raise _Unusable(
+                f"unequal sizes: {at}, before is {_spelled(sizes[0])}, after {_spelled(sizes[1])}; cut both to the "
+                "same ground and import again"
+            )
+        regions = self._regions(row, at, sizes[0]) if self.job.clean or MASK_TASKS & set(self.job.tasks) else None
+        pair = LabelledPair(row["pair_id"], changed, row["captions"], regions)
+        if self.job.clean and pair.contradiction is not None:
+            raise _Unusable(f"contradiction: {at} is {pair.contradiction}")
+        return pair
 
-        Raises:
-            _Unusable: it has none, and ``clean`` cannot compare them with the flag.
-        """
-        regions, unmasked = None, None
-        if self.job.clean or MASK_TASKS & set(self.job.tasks):
-            try:
-                regions = self._regions(row, at)
-            except _Unusable as error:
-                if self.job.clean:
-                    raise
-                unmasked = error
-        return LabelledPair(row["pair_id"], changed, row["captions"], regions), unmasked
-
-    def _regions(self, row: Mapping[str, Any], at: str) -> dict[str, list[ChangeRegion]]:
+    def _regions(self, row: Mapping[str, Any], at: str, size: tuple[int, int]) -> dict[str, list[ChangeRegion]]:
+        label = f"{row['split']}/label/{row['pair_id']}.png"  # as LEVIR-MCI names it
         if row["mask"] is None:
             raise _Unusable(
-                f"no mask: {at}, {_label_of(row)} is missing; import LEVIR-MCI, which has it, or build "
-                "tasks=[caption,binary] alone"
+                f"no mask: {at}, {label} is missing; import LEVIR-MCI, which has it, or build tasks=[caption,binary] "
+                "alone"
             )
-        try:
-            label = decode_image(row["mask"])
-        except ImageError as error:
-            raise _damaged(f"{_label_of(row)} of {at}", error) from None
-        size = image_size(row["before"])
-        if label.shape[:2] != size:
+        pixels = _checked(decode_image, row["mask"], f"{label} of {at}")
+        if pixels.shape[:2] != size:
             raise _Unusable(
-                f"unequal sizes: {_label_of(row)} of {at} is {_spelled(label.shape[:2])}, the images are "
-                f"{_spelled(size)}; export the label at their size, without resampling, and import again"
+                f"unequal sizes: {label} of {at} is {_spelled(pixels.shape[:2])}, the images are {_spelled(size)}; "
+                "export the label at their size, without resampling, and import again"
             )
         try:
-            masks = class_masks(label, self.job.colours)
+            masks = class_masks(pixels)
         except ValueError as error:
-            raise _Unusable(f"bad mask: {_label_of(row)} of {at} has {error}") from None
+            raise _Unusable(f"bad mask: {label} of {at} has {error}") from None
         return {name: find_regions(mask, self.job.regions) for name, mask in masks.items()}
 
     def _sample(
-        self, row: Mapping[str, Any], name: SampleName, truth: LabelledPair, pair_meta: Mapping[str, Any],
-        unmasked: _Unusable | None, at: str,
-    ) -> dict[str, Any]:  # fmt: skip
-        if unmasked is not None and name.task in MASK_TASKS:
-            return _reject(row, name, unmasked)
-        if name.number is not None and not truth.texts:
+        self, row: Mapping[str, Any], name: SampleName, pair: LabelledPair, meta: Mapping[str, Any], at: str
+    ) -> dict[str, Any]:
+        if name.number is not None and not pair.texts:
             return _reject(row, name, f"no caption: {at} is changed and has none; add one, or leave the task out")
-        about = {} if name.about is None else {"about": name.about}
-        split = "train" if self.job.val_as_train and row["split"] == "val" else row["split"]
         try:
             return Instruction(
                 row_id=_row_id(row, name),
                 images=(row["before"], row["after"]),
-                turns=tuple(sample_turns(name, truth, self.job)),
-                split=split,
+                turns=tuple(sample_turns(name, pair, self.job)),
+                split="train" if self.job.val_as_train and row["split"] == "val" else row["split"],
                 of_pair=row["pair_id"],
                 source=row["source"],
-                meta={**pair_meta, **about},
+                meta={**meta, **({} if name.about is None else {"about": name.about})},
             ).to_row() | {"error": None}
         except ValueError as error:
             return _reject(row, name, f"bad row: {error}")
 
 
-def _check_sizes(row: Mapping[str, Any], at: str) -> None:
-    """Raises _Unusable unless both images have one size."""
-    sizes = []
-    for name in ("before", "after"):
-        try:
-            sizes.append(image_size(row[name]))
-        except ImageError as error:
-            raise _damaged(f"{name} of {at}", error) from None
-    if sizes[0] != sizes[1]:
-        raise _Unusable(
-            f"unequal sizes: {at}, before is {_spelled(sizes[0])}, after {_spelled(sizes[1])}; cut both to the same "
-            "ground and import again"
-        )
-
-
-def _damaged(what: str, error: ImageError) -> _Unusable:
-    detail = f" ({error.detail})" if error.detail else ""
-    return _Unusable(f"{error.code}: {what}{detail}; copy the file again and import again")
-
-
-def _label_of(row: Mapping[str, Any]) -> str:
-    """A label as LEVIR-MCI names it."""
-    return f"{row['split']}/label/{row['pair_id']}.png"
+def _checked(read: Callable[[bytes], Read], data: bytes, what: str) -> Read:
+    """What ``read`` returns of an image."""
+    try:
+        return read(data)
+    except ImageError as error:
+        detail = f" ({error.detail})" if error.detail else ""
+        raise _Unusable(f"{error.code}: {what}{detail}; copy the file again and import again") from None
 
 
 def _spelled(size: tuple[int, ...]) -> str:

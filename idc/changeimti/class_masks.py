@@ -1,7 +1,6 @@
 """Masks of a change with classes, as LEVIR-MCI's labels have them, as maps of classes: what a segmentation learns.
 
-The mask of a pair is an image of the colours of :data:`idc.changeimti.change_regions.COLOURS`: black, grey (128)
-for roads, white (255) for buildings. A mask that only marks what changed, in 0 and 255, reads as one of buildings.
+A mask that only marks what changed, in 0 and 255, reads as one of buildings.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from idc.changeimti.change_regions import CLASSES as CHANGED
-from idc.changeimti.change_regions import COLOURS, class_masks
+from idc.changeimti.change_regions import GREYS, class_masks
 from idc.data.images import decode_image
 
 CLASSES = ("background", *CHANGED)
@@ -23,18 +22,12 @@ def class_map(mask: bytes) -> np.ndarray:
         ValueError: it is not an image, or has another colour.
     """
     pixels = decode_image(mask)
-    try:
-        masks = class_masks(pixels)
-    except ValueError as error:
-        where = str(error).partition(";")[0]
-        raise ValueError(f"{where}; a mask has black, 128 (road) and 255 (building) alone, exported as PNG") from None
     classes = np.zeros(pixels.shape[:2], np.uint8)
-    for name, inside in masks.items():
+    for name, inside in class_masks(pixels).items():
         classes[inside] = CLASSES.index(name)
     return classes
 
 
 def class_label(classes: np.ndarray) -> np.ndarray:
     """The inverse: a class map as a label, uint8 grey (H, W)."""
-    greys = [0, *(COLOURS["labels"][name][0] for name in CHANGED)]
-    return np.array(greys, np.uint8)[classes]
+    return np.array([0, *GREYS.values()], np.uint8)[classes]

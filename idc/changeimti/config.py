@@ -52,9 +52,6 @@ class BuildChangeImtiJob(ConfigModel):
     """Leave out pairs whose flag contradicts their mask, and list them: "Yes" with nothing to count, or "No" with
     changed pixels. By default they are kept, as in the notebook, and counted, and
     `meta.contradiction` of their rows has the reason."""
-    colours: Literal["labels", "predictions"] = "labels"
-    """Colours of the masks. labels: grey, 128 for roads and 255 for buildings. predictions: those that MCI draws,
-    yellow for roads and red for buildings."""
     as_published: bool = True
     """true: dialogues with the notebook's bugs: without a changed building the third turn asks about roads, and is
     answered "0" or "No change" even where roads have changed; whether count or location is asked for is drawn once for

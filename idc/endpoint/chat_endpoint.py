@@ -103,30 +103,19 @@ class ChatEndpoint:
     :class:`idc.endpoint.bounded_client.BoundedClient`.
 
     Args:
-        url: base URL of the endpoint.
         model: name of the model there.
-        key_variable: environment variable with the key, if the endpoint needs one.
         temperature, max_tokens: of the model's sampling.
-        attempts: maximum number of times a request is sent. The client waits 0.5, 1, 2, ... seconds in between, at most
-            8, or as long as the server requests by ``Retry-After``, at most two minutes.
-        timeout_s: time-out of an attempt, until the last byte of its answer.
     """
 
-    def __init__(
-        self, url: str, model: str, key_variable: str, temperature: float, max_tokens: int, attempts: int,
-        timeout_s: float,
-    ) -> None:  # fmt: skip
+    def __init__(self, config: RequestConfig, model: str, *, temperature: float, max_tokens: int) -> None:
         from openai import Omit
 
-        key = self._key = os.environ.get(key_variable)
-        self._name = f"{without_credentials(url).rstrip('/')}/chat/completions, model {model}"
-        self._model, self._temperature, self._max_tokens = model, temperature, max_tokens
-        self._key_variable, self._attempts = key_variable, attempts
+        key = self._key = os.environ.get(config.api_key_variable)
+        self._name = f"{without_credentials(config.url).rstrip('/')}/chat/completions, model {model}"
+        self._config, self._model = config, model
         self._headers = {} if key else {"Authorization": Omit()}
-        self._settings: dict[str, Any] = {
-            "base_url": url, "api_key": key or "none", "timeout": timeout_s, "max_retries": attempts - 1
-        }  # fmt: skip
-        host = urlsplit(url).hostname or ""
+        self._defaults = {"model": model, "temperature": temperature, "max_tokens": max_tokens}
+        host = urlsplit(config.url).hostname or ""
         # URLs that bypass the proxies of the environment: this machine, which a proxy elsewhere cannot reach.
         self._direct = [f"all://[{host}]" if ":" in host else f"all://{host}"] if is_loopback(host) else []
         self._clients: dict[asyncio.AbstractEventLoop, AsyncOpenAI] = {}
@@ -168,7 +157,9 @@ class ChatEndpoint:
         on_text: Callable[[str], None] | None,
         options: dict[str, Any],
     ) -> list[Reply]:
-        sent = self._request(messages, log_probabilities, options)
+        sent = {**self._defaults, **options, "messages": list(messages), "extra_headers": self._headers}
+        if log_probabilities:
+            sent["logprobs"] = True
         if on_text is not None:
             sent |= {"stream": True, "stream_options": {"include_usage": True}}
         try:
@@ -190,15 +181,11 @@ class ChatEndpoint:
             from idc.endpoint.bounded_client import BoundedClient
 
             client = BoundedClient(_MOST_MIB, mounts=dict.fromkeys(self._direct))
-            self._clients[loop] = AsyncOpenAI(**self._settings, http_client=client)
+            self._clients[loop] = AsyncOpenAI(
+                base_url=self._config.url, api_key=self._key or "none", timeout=self._config.timeout_s,
+                max_retries=self._config.attempts - 1, http_client=client,
+            )  # fmt: skip
         return self._clients[loop]
-
-    def _request(
-        self, messages: Sequence[dict[str, Any]], log_probabilities: bool, options: dict[str, Any]
-    ) -> dict[str, Any]:
-        defaults = {"model": self._model, "temperature": self._temperature, "max_tokens": self._max_tokens}
-        asked = {"logprobs": True} if log_probabilities else {}
-        return {**defaults, **asked, **options, "messages": list(messages), "extra_headers": self._headers}
 
     def _failure(self, error: Exception) -> Exception:
         """An error of the package as one of ours; others unchanged."""
@@ -208,7 +195,7 @@ class ChatEndpoint:
         if isinstance(error, RequestError):  # in the middle of a stream
             message = redacted(f"{self._name}: the answer broke off: {error}", self._key)
             return NotAnswered(message, timed_out=isinstance(error, TimeoutException))
-        gave_up = f"; gave up after {self._attempts} attempts"
+        gave_up = f"; gave up after {self._config.attempts} attempts"
         if isinstance(error, APIConnectionError):
             message = redacted(f"{self._name}: {_reason(error)}{gave_up}", self._key)
             return NotAnswered(message, timed_out=isinstance(error, APITimeoutError))
@@ -218,7 +205,7 @@ class ChatEndpoint:
             if code in (408, 409, 429) or code >= 500:
                 return NotAnswered(line + gave_up, status=code)
             if code in (401, 403):
-                return EndpointError(f"{line}; the key is read from ${self._key_variable}")
+                return EndpointError(f"{line}; the key is read from ${self._config.api_key_variable}")
             return (EndpointError if code < 400 or code in (404, 405) else RequestRefused)(line)
         if isinstance(error, (APIError, ValueError)):  # of no use to the client, see BoundedClient
             return NotAnswered(redacted(f"{self._name}: not a chat completion: {error}", self._key))

@@ -235,9 +235,7 @@ def run_judge(job: JudgeJob) -> JudgeResult:
             return None
         return {"score": score, "reply": reply.text, "model": reply.model}
 
-    endpoint = ChatEndpoint(
-        job.url, job.judge, job.api_key_variable, job.temperature, job.max_tokens, job.attempts, job.timeout_s
-    )
+    endpoint = ChatEndpoint(job, job.judge, temperature=job.temperature, max_tokens=job.max_tokens)
     outcomes = ask_many(endpoint, unanswered.items(), log, parse, job.concurrency)
     with Progress(len(unanswered), "judge", "answer") as progress, closing(outcomes):
         for number, (_, error) in enumerate(outcomes, start=1):

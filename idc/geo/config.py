@@ -37,9 +37,6 @@ class SceneJob(LoadConfig):
     reproject: bool = False
     """Resample the image before to the grid of the image after, if their coordinate systems, resolutions or extents
     differ. Where either has no pixels, nothing is compared."""
-    pixel_coordinates: bool = False
-    """Leave georeferences out, of images without or with one that has no place on the Earth: coordinates are pixels (x
-    to the right, y down, from the upper left corner), areas are numbers of pixels."""
     tile: int = Field(default=256, ge=64, le=4096)
     """Side of a tile in pixels; a captioner sees a tile at a size of its own, usually 160 to 512."""
     overlap: int = Field(default=32, ge=0)
@@ -48,9 +45,7 @@ class SceneJob(LoadConfig):
     threshold: float = Field(default=0.5, gt=0, le=1)
     """A pixel changed where the map is at least this."""
     min_area: float = Field(default=10.0, ge=0)
-    """Smallest area of a polygon in square metres (in pixels with pixel_coordinates)."""
-    native: bool = False
-    """Also write the polygons in the coordinate system of the image after."""
+    """Smallest area of a polygon in square metres."""
     max_pixels: int = Field(default=500_000_000, ge=1)
     """Larger scenes are refused before a pixel is read; the map of one takes some 20 bytes a pixel of memory."""
     max_reject_share: float = Field(default=0.0, ge=0, le=1)
@@ -75,8 +70,6 @@ class SceneJob(LoadConfig):
             yield f"scaling: black is {self.scaling[0]:g} and white {self.scaling[1]:g}; white must be the larger value"
         if 2 * self.overlap > self.tile:
             yield f"overlap: {self.overlap} is more than half of tile={self.tile}; take at most {self.tile // 2}"
-        if self.native and self.pixel_coordinates:
-            yield "native: with pixel_coordinates there is no coordinate system; leave one of them out"
         yield from remote(self.out, "out", "the result")
 
     def preflight(self) -> Iterator[str]:
@@ -88,10 +81,10 @@ class SceneJob(LoadConfig):
 
 
 def _missing_file(path: str, field: str) -> Iterator[str]:
-    """A fault if ``path`` is not a file of this machine. GDAL would ask hosts, and look into archives, by name."""
+    """GDAL would ask hosts, and look into archives, by name."""
     if "://" in path or path.startswith("/vsi"):
         yield f"{field}: {path!r} is a URI; download it, and give the file"
-    elif not (faults := list(missing(path, field))) and not Path(path).is_file():
+    elif Path(path).is_dir():
         yield f"{field}: {path!r} is not a file"
     else:
-        yield from faults
+        yield from missing(path, field)

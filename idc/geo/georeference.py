@@ -22,7 +22,6 @@ _SAME_GRID = 0.1
 
 
 def check_georeference(path: str, dataset: Any) -> None:
-    unless = "or pass pixel_coordinates=true for polygons in pixels"
     if dataset.transform == Affine.identity() or dataset.transform.is_degenerate:
         if dataset.gcps[0] or dataset.rpcs is not None:
             raise ValueError(
@@ -31,34 +30,15 @@ def check_georeference(path: str, dataset: Any) -> None:
             )
         raise ValueError(
             f"{path} has no georeference (files next to it, as .tfw, are not read); write it into the file: "
-            f"rio edit-info --crs EPSG:32632 --transform \"[0.5, 0, WEST, 0, -0.5, NORTH]\" {path}, {unless}"
+            f"rio edit-info --crs EPSG:32632 --transform \"[0.5, 0, WEST, 0, -0.5, NORTH]\" {path}"
         )  # fmt: skip
     if dataset.crs is None:
-        raise ValueError(
-            f"{path} has coordinates of an unknown system; name it: rio edit-info --crs EPSG:32632 {path}, {unless}"
-        )
+        raise ValueError(f"{path} has coordinates of an unknown system; name it: rio edit-info --crs EPSG:32632 {path}")
     x, y = np.meshgrid(np.linspace(0, dataset.width, 9), np.linspace(0, dataset.height, 9))
     try:
         to_degrees(dataset.crs, *_on_grid(dataset.transform, (x.ravel(), y.ravel())))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-
-
-def check_pixel_coordinates(job: SceneJob, before: Any, after: Any) -> None:
-    if job.reproject:
-        raise ValueError("reproject: in pixel coordinates there is nothing to resample by; leave one of them out")
-    try:
-        for path, dataset in ((job.before, before), (job.after, after)):
-            check_georeference(path, dataset)
-    except ValueError:
-        pass
-    else:
-        check_grids(job, before, after)  # images whose georeference says that they lie elsewhere
-    if before.shape != after.shape:
-        raise ValueError(
-            f"{job.before} has {_size(before)} pixels and {job.after} {_size(after)}; without a georeference both need "
-            "the same size"
-        )
 
 
 def check_grids(job: SceneJob, before: Any, after: Any) -> bool:
@@ -102,7 +82,7 @@ def to_degrees(crs: CRS, x: ArrayLike, y: ArrayLike) -> np.ndarray:
     if not np.isfinite(degrees).all() or not (crs.is_geographic or crs.is_projected):
         raise ValueError(
             f"the coordinate system {crs_name(crs)} gives no longitude and latitude at all points; cut the image to "
-            "where it does, or pass pixel_coordinates=true for polygons in pixels"
+            "where it does"
         )
     return degrees
 

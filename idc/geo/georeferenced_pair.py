@@ -27,7 +27,7 @@ MOST_POLYGONS = 1000
 """Polygons of a pair, the largest; how many more there are is in the collection's ``left_out``."""
 _STRIP = 256
 """Rows of pixels that are read at once."""
-_SETTINGS = ("reproject=true", "scaling=", "bands=", "pixel_coordinates=true", "max_pixels=")
+_SETTINGS = ("reproject=true", "scaling=", "bands=", "max_pixels=")
 """What refusals of a scene advise."""
 
 
@@ -57,7 +57,6 @@ def decode_georeferenced(
             if any(setting in text for setting in _SETTINGS):
                 text += " (a setting of jobs/caption.py --out)"
             raise ValueError(text) from None
-    assert scene.crs is not None
     a, b, c, d, e, f = tuple(scene.transform)[:6]
     return pixels, PixelGrid((a, b, c, d, e, f), scene.crs, valid)
 
@@ -118,20 +117,15 @@ def georeferenced_changes(
     coarse = Affine(a * x, b * y, c, d * x, e * y, f)
     with gdal():
         changes, tallies, _ = changes_of(kinds, values, coarse, grid.crs, min_area, names)
-    changes.sort(key=lambda change: -change.polygon.area)
+    changes.sort(key=lambda change: -change.area)
     best = description.best
     features = [
-        {
-            "type": "Feature",
-            "id": number,
-            "properties": change.properties("m2", change.part.value, best.caption, best.confidence),
-            "geometry": change.polygon.geometry,
-        }
+        change.feature(number, change.part.value, best.caption, best.confidence)
         for number, change in enumerate(changes[:MOST_POLYGONS], 1)
     ]
     left_out = {"left_out": len(changes) - len(features)} if len(changes) > len(features) else {}
     return GeoreferencedChanges(
-        scene_sentence(tallies, "m2", min_area, float(grid.valid.mean())),
+        scene_sentence(tallies, min_area, float(grid.valid.mean())),
         {"type": "FeatureCollection", **left_out, "features": features},
     )
 

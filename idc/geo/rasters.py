@@ -27,7 +27,7 @@ from rasterio.windows import Window
 from idc.captioning.apply import Pixels
 from idc.data.tiff_header import refuse_large_blocks, tiff_directories
 from idc.geo.config import SceneJob
-from idc.geo.georeference import check_georeference, check_grids, check_pixel_coordinates, crs_name, renamed
+from idc.geo.georeference import check_georeference, check_grids, renamed
 from idc.geo.tiles import Span, Tile
 
 _OPTIONS = {
@@ -57,12 +57,11 @@ class ScenePair:
 
     Attributes:
         width, height: of the grid, in pixels.
-        transform: from columns and rows of pixels to coordinates; the identity where coordinates are pixels.
-        crs: WKT of the coordinate system; None where coordinates are pixels.
+        transform: from columns and rows of pixels to coordinates.
+        crs: WKT of the coordinate system.
         resampled: whether the image before is resampled to the grid.
         scaling: values that become black and white; None: 8 bits as they are.
         nodata: value of pixels without data, besides those that the files name.
-        notes: sentences for the user about what was decided.
     """
 
     before: RasterFile
@@ -70,11 +69,10 @@ class ScenePair:
     width: int
     height: int
     transform: Affine
-    crs: str | None
+    crs: str
     resampled: bool
     scaling: tuple[float, float] | None
     nodata: float | None = None
-    notes: tuple[str, ...] = ()
 
 
 class TilePixels(NamedTuple):
@@ -148,32 +146,18 @@ def open_scene(job: SceneJob) -> ScenePair:
                 f"{job.before} holds {types[0]} and {job.after} {types[1]}, and no scaling suits both; convert one: "
                 f"rio convert --dtype {types[1]} {job.before} {renamed(job.before, types[1])}"
             )
-        resampled = False
-        notes: tuple[str, ...] = ()
-        if job.pixel_coordinates:
-            check_pixel_coordinates(job, before, after)
-            if after.crs is not None:
-                system = crs_name(after.crs)
-                notes = (
-                    f"The coordinate system {system} is not used: coordinates are pixels, areas numbers of pixels.",
-                )
-        else:
-            for path, dataset in ((job.before, before), (job.after, after)):
-                check_georeference(path, dataset)
-            resampled = check_grids(job, before, after)
-            if job.native and after.crs.to_authority() is None:
-                raise ValueError(f"native: the coordinate system of {job.after} has no code; leave native out")
+        for path, dataset in ((job.before, before), (job.after, after)):
+            check_georeference(path, dataset)
         scene = ScenePair(
             before=sources[0],
             after=sources[1],
             width=after.width,
             height=after.height,
-            transform=Affine.identity() if job.pixel_coordinates else after.transform,
-            crs=None if job.pixel_coordinates else after.crs.to_wkt(),
-            resampled=resampled,
+            transform=after.transform,
+            crs=after.crs.to_wkt(),
+            resampled=check_grids(job, before, after),
             scaling=job.scaling if isinstance(job.scaling, tuple) else None,
             nodata=job.nodata,
-            notes=notes,
         )
     return scene if job.scaling != "percentiles" else replace(scene, scaling=_percentiles(scene))
 

@@ -4,7 +4,6 @@
     change_map.tif      the map of the scene: 0 to 254, 255 where nothing was compared
     changes.tif         what counts as changed: 0, or the number of the class from 1 on
     changes.geojson     its connected parts as polygons, in longitude and latitude
-    changes_native.geojson    the same in the coordinate system of the image, on request
     summary.json        the sentence, counts, areas; written last
 
 The map of the scene and the numbers of its parts are in memory: some 20 bytes a pixel.
@@ -15,14 +14,13 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import rasterio
-from rasterio.crs import CRS
 
 from idc.captioning.apply import DescribeOptions
 from idc.captioning.loading import CaptionerLoader, LoadCaptioner
@@ -42,8 +40,8 @@ from idc.util.atomic import read_object, replacing, write_json, write_text
 
 TILES, SUMMARY = "tiles", "summary.json"
 MAP, CHANGES = "change_map.tif", "changes.tif"
-POLYGONS, NATIVE = "changes.geojson", "changes_native.geojson"
-_DERIVED = ("threshold", "min_area", "native", "pixel_coordinates")
+POLYGONS = "changes.geojson"
+_DERIVED = ("threshold", "min_area")
 """Settings on which the result depends, besides the tiles."""
 _VERSION = 1
 """Incremented when the same tiles and settings would give another result."""
@@ -77,7 +75,7 @@ class SceneResult:
         lines = [counts]
         if tiles["warned"]:
             lines.append(f"{tiles['warned']} tiles have a warning: {self.summary['warning']}")
-        return "\n".join([*lines, *self.summary["notes"], self.sentence])
+        return "\n".join([*lines, self.sentence])
 
 
 def caption_scene(
@@ -127,7 +125,7 @@ def caption_scene(
         return SceneResult(earlier, done)
     with explain_write_errors(locate(job.out)), gdal():
         (out / SUMMARY).unlink(missing_ok=True)
-        summary = {"fingerprint": content, **_merged(job, scene, tiling, out), "notes": list(scene.notes)}
+        summary = {"fingerprint": content, **_merged(job, scene, tiling, out)}
         write_json(out / SUMMARY, summary)
     return SceneResult(summary, done)
 
@@ -163,31 +161,18 @@ def _merged(job: SceneJob, scene: ScenePair, tiling: Tiling, out: Path) -> dict[
     )
     _write_raster(out / MAP, tiles.grey, scene, NO_DATA)
     _write_raster(out / CHANGES, tiles.kinds * (numbers > 0), scene)
-    unit = "px" if scene.crs is None else "m2"
     features = [
-        {
-            "type": "Feature",
-            "id": change.polygon.number,
-            "properties": change.properties(unit, change.part.value / STEPS, *_caption_of(change, tiles)),
-            "geometry": change.polygon.geometry,
-        }
-        for change in changes
+        change.feature(change.number, change.part.value / STEPS, *_caption_of(change, tiles)) for change in changes
     ]
-    _write_features(out / POLYGONS, {"coordinates": "pixels"} if scene.crs is None else {}, features)
-    if job.native and scene.crs is not None:
-        native = [
-            {**feature, "geometry": change.polygon.native} for feature, change in zip(features, changes, strict=True)
-        ]
-        _write_features(out / NATIVE, {"crs": _named_crs(scene.crs)}, native)
-    else:
-        (out / NATIVE).unlink(missing_ok=True)  # of other settings
+    lines = ",\n".join(json.dumps(feature) for feature in features)
+    write_text(out / POLYGONS, f'{{"type": "FeatureCollection", "features": [\n{lines}\n]}}\n')
     compared = int((tiles.grey != NO_DATA).sum())
     share = compared / (scene.width * scene.height)
     totals = [sum(getattr(tally, name) for tally in tallies.values()) for name in ("count", "area")]
     return {
-        "sentence": scene_sentence(tallies, unit, job.min_area, share),
+        "sentence": scene_sentence(tallies, job.min_area, share),
         "changes": totals[0],
-        f"area_{unit}": round(totals[1], 2),
+        "area_m2": round(totals[1], 2),
         "classes": {class_name(name): tally.to_dict() for name, tally in tallies.items()},
         "compared": share,
         "tiles": {
@@ -228,13 +213,6 @@ def _read_map(folder: Path, tiling: Tiling, threshold: float) -> _Map:
     return scene
 
 
-def _write_features(path: Path, members: dict[str, Any], features: Sequence[dict[str, Any]]) -> None:
-    """A GeoJSON file with one line for each feature."""
-    head = json.dumps({"type": "FeatureCollection", **members})[:-1]
-    lines = ",\n".join(json.dumps(feature) for feature in features)
-    write_text(path, f'{head}, "features": [\n{lines}\n]}}\n')
-
-
 def _caption_of(change: SceneChange, tiles: _Map) -> tuple[str, float]:
     """Caption and confidence of one of a part's tiles: of those whose caption has the class in it, else of those whose
     caption names a change, else of all, the one that holds most of the part."""
@@ -247,12 +225,6 @@ def _caption_of(change: SceneChange, tiles: _Map) -> tuple[str, float]:
         return change.name is not None and change.name in text.lower(), not says_no_change(text), captions[caption]
 
     return max(captions, key=rank)
-
-
-def _named_crs(wkt: str) -> dict[str, Any]:
-    """The member that names a coordinate system (GeoJSON of 2008, which GIS programs read; RFC 7946 has none)."""
-    authority, code = CRS.from_wkt(wkt).to_authority()
-    return {"type": "name", "properties": {"name": f"urn:ogc:def:crs:{authority}::{code}"}}
 
 
 def _write_raster(path: Path, values: np.ndarray, scene: ScenePair, nodata: int | None = None) -> None:

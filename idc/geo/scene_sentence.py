@@ -22,11 +22,7 @@ def position_of(x: float, y: float) -> str:
 
 @dataclass
 class Tally:
-    """Number, area and positions of changes.
-
-    Attributes:
-        area: in square metres, or in pixels.
-    """
+    """Number, area in square metres, and positions of changes."""
 
     count: int = 0
     area: float = 0.0
@@ -43,20 +39,19 @@ class Tally:
         return {"count": self.count, "area": round(self.area, 2), "positions": dict(self.positions)}
 
 
-def scene_sentence(tallies: dict[str | None, Tally], unit: str, least: float, compared: float) -> str:
+def scene_sentence(tallies: dict[str | None, Tally], least: float, compared: float) -> str:
     """What changed in a scene.
 
     Args:
         tallies: by the name of a class; None where there are no classes.
-        unit: of areas, ``m2`` or ``px``.
-        least: smallest area that counts.
+        least: smallest area that counts, in square metres.
         compared: share of the scene in which both images have data.
     """
     if compared == 0:
         return "The two images have no pixel in common at which both have data."
     seen = {name: tally for name, tally in tallies.items() if tally.count}
     if not seen:
-        size = f" of at least {_area(least, unit)}" if least else ""
+        size = f" of at least {_area(least)}" if least else ""
         text = f"No change{size} was found."
     else:
         count, area = (sum(getattr(tally, name) for tally in seen.values()) for name in ("count", "area"))
@@ -67,10 +62,9 @@ def scene_sentence(tallies: dict[str | None, Tally], unit: str, least: float, co
         else:
             largest = sorted(seen.items(), key=lambda item: -item[1].area)
             parts = "; ".join(
-                f"{tally.count:,} of class {name} ({_area(tally.area, unit)}, {_where(tally)})"
-                for name, tally in largest
+                f"{tally.count:,} of class {name} ({_area(tally.area)}, {_where(tally)})" for name, tally in largest
             )
-        text = f"{changes}, {_area(area, unit)}{in_all}: {parts}."
+        text = f"{changes}, {_area(area)}{in_all}: {parts}."
     if (missing := 1 - compared) > 0:
         share = f"{100 * missing:.0f} %" if missing >= 0.005 else "less than 0.5 %"
         text += f" In {share} of the scene there is nothing to compare."
@@ -86,7 +80,5 @@ def _where(tally: Tally) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _area(value: float, unit: str) -> str:
-    if unit == "px":
-        return f"{value:,.0f} pixels"
+def _area(value: float) -> str:
     return f"{value / 1e6:,.2f} km²" if value >= 1e6 else f"{value:,.0f} m²"

@@ -88,11 +88,8 @@ class MiningConfig(ConfigModel):
     to 1.3). A changed object of a rendered scene of 64x64 is 0.6 and more. 0 removes equal thumbnails only. The paper
     removes none beforehand; its tau_max leaves out a pair of copies, but not the pairs of each copy."""
     neighbours: int = Field(default=50, ge=1)  # k
-    """k: nearest images listed under each feature. The paper does not state its k."""
-    index: Literal["exact", "hnsw"] = "exact"
-    """The search index; every worker holds both features in memory: images x dimensions x 4 bytes (0.4 GB of
-    100,000 images and 1024 dimensions). exact: every image is compared with every other one. hnsw: a graph of
-    neighbours, for millions of images. The paper names no kind."""
+    """k: nearest images listed under each feature, of all (the paper states neither its k nor an index). Every worker
+    holds both features in memory: images x dimensions x 4 bytes (0.4 GB of 100,000 images and 1024 dimensions)."""
     clusters: int = Field(default=3, ge=1)  # K
     """K: clusters of an image's candidates, each of which gives one pair. Up to K candidates are a cluster each."""
     gamma: float = Field(default=0.1, gt=0)

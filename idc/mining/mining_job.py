@@ -36,8 +36,7 @@ def _fingerprints(job: MinePairsJob, collection: Heap, encoder: str) -> dict[str
     """Fingerprints of the steps: each names all that its rows depend on, by content."""
     features = fingerprint("image features", VERSION, collection.fingerprint, encoder, job.max_pixels, job.chunk_size)
     copies = fingerprint("copies", features, job.near_duplicate)
-    index = fingerprint("index", copies, job.index)
-    neighbours = fingerprint("neighbours", index, job.neighbours, job.query_chunk)
+    neighbours = fingerprint("neighbours", copies, job.neighbours, job.query_chunk)
     thresholds = [limits.model_dump() for limits in job.thresholds()]
     clusters = (job.clusters, job.gamma, job.alpha, job.beta, job.scale)
     targets = fingerprint("targets", neighbours, thresholds, clusters)
@@ -111,7 +110,7 @@ def mine(job: MinePairsJob, run: Runner, extract: StageSpec, encoder: str, *, ov
         )
     removed = near_duplicates(features, job.near_duplicate)
     search = StageSpec(FindNeighbours, {
-        "features": features, "removed": np.array(sorted(removed), np.int64), "kind": job.index, "k": job.neighbours,
+        "features": features, "removed": np.array(sorted(removed), np.int64), "k": job.neighbours,
         "threads": job.cpus_per_worker,
     })  # fmt: skip
     queries = RowRanges(features, read, job.query_chunk, removed)

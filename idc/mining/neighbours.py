@@ -1,8 +1,8 @@
 """The nearest images of every image under each feature, by faiss.
 
 Each worker builds the indexes of the whole collection and holds them in memory: images x dimensions x 4 bytes for each
-feature. With the exact index the similarities of what faiss found are computed again one by one, and rounded to 6
-decimals: the order of the sums of a matrix product depends on its shape, and the lists must not depend on the batches.
+feature. The similarities of what faiss found are computed again one by one, and rounded to 6 decimals: the order of the
+sums of a matrix product depends on its shape, and the lists must not depend on the batches.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from idc.data.pipeline import Batch, good_rows, num_rows, with_errors
 from idc.mining.features_folder import FEATURES, read_feature
 
 _SPARE = 8
-"""Neighbours that an exact search lists beyond k: rounding in faiss's sums may exchange the last ones."""
-_LINKS, _BUILD_WIDTH, _SEARCH_WIDTH = 32, 100, 128
-"""Of hnsw: M, efConstruction, efSearch (at least the number of neighbours, by faiss itself)."""
+"""Neighbours that the search lists beyond k: rounding in faiss's sums may exchange the last ones."""
 
 
 def neighbours_schema() -> pa.Schema:
@@ -31,33 +29,22 @@ def neighbours_schema() -> pa.Schema:
     return pa.schema([pa.field("number", pa.int32(), False), pa.field("image_id", pa.string(), False), *lists])
 
 
-def build_index(vectors: np.ndarray, kind: str) -> Any:
-    """The faiss index of vectors (N, D) of unit length, for inner products."""
-    index: Any = faiss.IndexFlatIP(vectors.shape[1])
-    if kind == "hnsw":
-        index = faiss.IndexHNSWFlat(vectors.shape[1], _LINKS, faiss.METRIC_INNER_PRODUCT)
-        index.hnsw.efConstruction = _BUILD_WIDTH
-        index.hnsw.efSearch = _SEARCH_WIDTH
-    index.add(vectors)
-    return index
-
-
 class FindNeighbours:
     """Stage: ``first_ids``, ``first_sims``, ``second_ids``, ``second_sims`` of the images of a batch.
 
     Args:
         removed: numbers of the images that are not searched.
-        kind: of the index.
         k: neighbours per image, at most.
     """
 
-    def __init__(self, features: AnyPath, removed: np.ndarray, kind: str, k: int, threads: int) -> None:
+    def __init__(self, features: AnyPath, removed: np.ndarray, k: int, threads: int) -> None:
         faiss.omp_set_num_threads(threads)
         self.k, self.indexes = k, dict[str, Any]()
         for name in FEATURES:
             matrix = read_feature(features, name)
             self.members = np.setdiff1d(np.arange(len(matrix)), removed)
-            self.indexes[name] = build_index(matrix[self.members], kind)
+            self.indexes[name] = index = faiss.IndexFlatIP(matrix.shape[1])
+            index.add(matrix[self.members])  # type: ignore[call-arg]  # its type stubs are those of C++
 
     def __call__(self, batch: Batch) -> Batch:
         batch = with_errors(batch)
@@ -76,7 +63,7 @@ class FindNeighbours:
 def search(
     index: Any, members: np.ndarray, queries: np.ndarray, numbers: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k images of one index nearest to each query, without the query itself.
+    """The k images of a flat index nearest to each query, without the query itself.
 
     Args:
         members: numbers of the images in the index (N,).
@@ -85,11 +72,9 @@ def search(
     Returns:
         Numbers and similarities (Q, k), descending, equal ones by number; -1 and -inf where there are fewer than k.
     """
-    exact = isinstance(index, faiss.IndexFlat)
-    wanted = min(k + 1 + (_SPARE if exact else 0), len(members))
-    scores, rows = index.search(queries, wanted)
-    sims = similarities(index, queries, rows) if exact else scores.astype(np.float64).round(6)
-    ids = np.where(rows >= 0, members[rows], -1)
+    _, rows = index.search(queries, min(k + 1 + _SPARE, len(members)))
+    sims = similarities(index, queries, rows)
+    ids = members[rows]
     ids[ids == numbers[:, None]] = -1
     sims = np.where(ids >= 0, sims, -np.inf)
     order = np.lexsort((ids, -sims), axis=-1)[:, :k]

@@ -103,12 +103,14 @@ class ObjectInView:
 
 @dataclass(frozen=True)
 class SceneDescription:
-    """A description of an object: some of its attributes and optionally its relation to a second object."""
+    """A description of an object: some of its attributes and optionally its relation to a second object, or the side of
+    the picture where it is (one of :data:`RELATIONS`)."""
 
     attributes: tuple[str, ...]
     relation: str | None = None
     anchor: SceneObject | None = None
     anchor_attributes: tuple[str, ...] = ()
+    side: str | None = None
 
 
 def holds(relation: str, a: SceneObject, b: SceneObject, view: View, margin: float) -> bool:
@@ -231,7 +233,7 @@ def _captions(
     for t in rng.permutation(len(templates))[:count]:
         use_relation = bool(relational) and (not plain or rng.random() < relation_share)
         description = _pick(relational if use_relation else plain, rng)
-        captions.append(templates[t].format(d=phrase(thing, description, rng), v=_word(value, rng)))
+        captions.append(templates[t].format(d=phrase(thing, description, rng), v=word(value, rng)))
     return captions
 
 
@@ -261,14 +263,14 @@ def true_captions(
     return [t.format(d=" ".join(changed[name] for name in ATTRIBUTES), v=value) for t in templates]
 
 
-def phrase(thing: SceneObject, description: SceneDescription, rng: np.random.Generator) -> str:
-    """The words of a description, without an article in front."""
-    text = _noun(thing, description.attributes, rng)
+def phrase(thing: SceneObject, description: SceneDescription, rng: Any) -> str:
+    """The words of a description but for its side, without an article in front."""
+    text = noun(thing, description.attributes, rng)
     if description.relation is None:
         return text
     assert description.anchor is not None
     relation = str(rng.choice(RELATIONS[description.relation]))
-    return f"{text} that is {relation} the {_noun(description.anchor, description.anchor_attributes, rng)}"
+    return f"{text} that is {relation} the {noun(description.anchor, description.anchor_attributes, rng)}"
 
 
 def _pick(options: list[SceneDescription], rng: np.random.Generator) -> SceneDescription:
@@ -283,12 +285,14 @@ def _unique(thing: SceneObject, attributes: Sequence[str], images: list[ObjectIn
     return all(len(matching(s.things, thing, attributes)) == 1 for s in images)
 
 
-def _noun(thing: SceneObject, attributes: Sequence[str], rng: np.random.Generator) -> str:
-    words = [_word(getattr(thing, a), rng) for a in attributes]
+def noun(thing: SceneObject, attributes: Sequence[str], rng: Any) -> str:
+    """An object by these attributes."""
+    words = [word(getattr(thing, a), rng) for a in attributes]
     if "shape" not in attributes:
         words.append(str(rng.choice(ANY_SHAPE)))
     return " ".join(words)
 
 
-def _word(value: str, rng: np.random.Generator) -> str:
+def word(value: str, rng: Any) -> str:
+    """A word for an attribute's value."""
     return str(rng.choice(SYNONYMS[value])) if value in SYNONYMS else value

@@ -151,20 +151,29 @@ def _placed_things(config: RenderConfig, rng: np.random.Generator, count: int) -
 
 def _free_thing(config: RenderConfig, others: list[SceneObject], rng: np.random.Generator) -> SceneObject | None:
     """A random object that keeps its distance from the others, or ``None`` after 50 failed attempts."""
-    size = ("large", "small")[rng.integers(2)]
+    return _elsewhere(config, random_object(config, rng), others, rng, 0.0)
+
+
+def random_object(
+    config: RenderConfig, rng: np.random.Generator, shape: str | None = None, size: str | None = None
+) -> SceneObject:
+    """A random object at the origin."""
+    size = size or ("large", "small")[rng.integers(2)]
     vary = config.variation.object_size
-    thing = SceneObject(
-        shape=str(rng.choice(config.shapes)),
+    return SceneObject(
+        shape=shape or str(rng.choice(config.shapes)),
         color=str(rng.choice(config.colors)),
         material=str(rng.choice(config.materials)),
         size=size,
-        radius=(config.large_radius if size == "large" else config.small_radius)
-        * (float(1 + vary * rng.uniform(-1, 1)) if vary else 1.0),
+        radius=radius_of(config, size) * (float(1 + vary * rng.uniform(-1, 1)) if vary else 1.0),
         x=0.0,
         y=0.0,
         turn=float(rng.uniform(0, 2 * np.pi)),
     )
-    return _elsewhere(config, thing, others, rng, 0.0)
+
+
+def radius_of(config: RenderConfig, size: str) -> float:
+    return config.large_radius if size == "large" else config.small_radius
 
 
 def _elsewhere(

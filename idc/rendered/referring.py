@@ -27,32 +27,26 @@ _SAME_LOOK = ("orientation", "move", "text")
 
 
 @dataclass(frozen=True)
-class Referring:
-    """A way to name the object of a difference: a description, or attributes and the side where it is."""
-
-    description: SceneDescription
-    side: str | None = None
-
-
-@dataclass(frozen=True)
 class ReferringOptions:
     """A difference with all that a clause may say of it.
 
     Attributes:
-        thing: the object as it looks where it is looked for; of a changed number one of the group.
-        plain, relational, sided: the ways to name it; of a changed number only plain ones.
+        thing: the object as it looks where it is looked for; of a changed number one of the group, its plain
+            descriptions fit the group.
+        plain, relational, sided: the ways to name it: by attributes, also a relation, also a side.
         moves: side that it came from, if it is clear, and side that it has moved to.
     """
 
     difference: Difference
     thing: SceneObject
-    plain: tuple[Referring, ...]
-    relational: tuple[Referring, ...]
-    sided: tuple[Referring, ...]
+    plain: tuple[SceneDescription, ...]
+    relational: tuple[SceneDescription, ...] = ()
+    sided: tuple[SceneDescription, ...] = ()
     moves: tuple[tuple[str | None, str], ...] = ()
 
     @property
     def describable(self) -> bool:
+        """Whether a clause about the difference can be true and unambiguous."""
         return bool(self.plain or self.relational or self.sided)
 
 
@@ -74,15 +68,15 @@ def find_referring_options(
     if difference.kind == "text":
         letters = [record.get("text") for record in (*difference.before, *difference.after)]
         if not all(letters) or letters[0] == letters[1]:
-            return ReferringOptions(difference, shown[0].thing, (), (), ())
+            return ReferringOptions(difference, shown[0].thing, ())
     unique_in = shown if difference.kind in _SAME_LOOK else shown[:1]
     plain, relational = descriptions(unique_in, shown)
     still = {thing_of(record) for record in before if record in after}
     return ReferringOptions(
         difference,
         unique_in[0].thing,
-        tuple(Referring(description) for description in plain),
-        tuple(Referring(description) for description in relational if description.anchor in still),
+        tuple(plain),
+        tuple(description for description in relational if description.anchor in still),
         tuple(_sided(unique_in, shown)) if difference.kind != "move" else (),
         tuple(_moves(shown)) if difference.kind == "move" else (),
     )
@@ -99,23 +93,21 @@ def _count_options(difference: Difference, images: Sequence[Sequence[SceneObject
             for things, group in zip(fitting, groups, strict=True)
         )
 
-    named = [
-        Referring(SceneDescription(attributes)) for attributes in SUBSETS if len(attributes) >= 2 and alone(attributes)
-    ]
-    return ReferringOptions(difference, thing, tuple(named), (), ())
+    named = (SceneDescription(attributes) for attributes in SUBSETS if len(attributes) >= 2 and alone(attributes))
+    return ReferringOptions(difference, thing, tuple(named))
 
 
-def _sided(unique_in: Sequence[ObjectInView], shown: Sequence[ObjectInView]) -> list[Referring]:
-    referrings = []
+def _sided(unique_in: Sequence[ObjectInView], shown: Sequence[ObjectInView]) -> list[SceneDescription]:
+    sided = []
     for side in SIDES:
         if not all(on_side(side, sight.thing, sight.view, CLEAR_SIDE) for sight in shown):
             continue
-        referrings += [
-            Referring(SceneDescription(attributes), side)
+        sided += [
+            SceneDescription(attributes, side=side)
             for attributes in SUBSETS
             if len(attributes) >= 2 and not any(_another(attributes, side, sight) for sight in unique_in)
         ]
-    return referrings
+    return sided
 
 
 def _another(attributes: Sequence[str], side: str, sight: ObjectInView) -> bool:

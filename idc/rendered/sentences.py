@@ -18,18 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from idc.rendered.captions import (
-    ANY_SHAPE,
-    ATTRIBUTES,
-    SYNONYMS,
-    TEMPLATES,
-    SceneDescription,
-    no_change_captions,
-    phrase,
-)
+from idc.rendered.captions import ATTRIBUTES, TEMPLATES, SceneDescription, no_change_captions, noun, phrase, word
 from idc.rendered.differences import Difference
-from idc.rendered.referring import Record, Referring, ReferringOptions, find_referring_options, thing_of
-from idc.rendered.scene import SceneObject, View
+from idc.rendered.referring import Record, ReferringOptions, find_referring_options, thing_of
+from idc.rendered.scene import View
 
 MOST_CAPTIONS = 8
 """Wordings of each kind, and so the number of different captions that every pair has."""
@@ -118,53 +110,26 @@ def several_captions(
     count: int,
     rng: np.random.Generator,
 ) -> list[str]:
-    """``count`` different captions, each of which names all differences of a pair, or says that there are none.
+    """``count`` different captions, each of which names all differences of a pair, or says that there are none. No
+    captions if a difference has no true and unambiguous description (possible for a pair in reverse order).
 
     Args:
         differences: as :func:`~idc.rendered.differences.differences_of` returns them.
         before, after: the objects of the images, as ``meta`` has them.
         views: of the before and the after image.
-
-    Raises:
-        ValueError: a difference has no true and unambiguous description (:func:`describable_difference`), or
-            ``count`` is above :data:`MOST_CAPTIONS`.
+        count: at most :data:`MOST_CAPTIONS`.
     """
-    if count > MOST_CAPTIONS:
-        raise ValueError(f"{count} captions of one pair are asked for; ask for at most {MOST_CAPTIONS}")
     if not differences:
         return no_change_captions(count, rng)
-    statements = [require_referring_options(difference, before, after, views) for difference in differences]
+    statements = [find_referring_options(difference, before, after, views) for difference in differences]
+    if not all(statement.describable for statement in statements):
+        return []
     captions: dict[str, None] = {}
     decks = [_Deck(clauses_of_changes(statement), rng) for statement in statements]
     while len(captions) < count:
         clauses = [clause(statement, deck.draw(), rng) for statement, deck in zip(statements, decks, strict=True)]
         captions[join_clauses(clauses, rng)] = None
     return list(captions)
-
-
-def describable_difference(
-    difference: Difference, before: Sequence[Record], after: Sequence[Record], views: Sequence[View]
-) -> bool:
-    """Whether a clause about this difference can be true and unambiguous: some description fits its object alone (of a
-    changed number: its group alone), and of a changed letter there is one before and another one after."""
-    return find_referring_options(difference, before, after, views).describable
-
-
-def require_referring_options(
-    difference: Difference, before: Sequence[Record], after: Sequence[Record], views: Sequence[View]
-) -> ReferringOptions:
-    """All that a clause may say of a difference.
-
-    Raises:
-        ValueError: there is no true and unambiguous description.
-    """
-    statement = find_referring_options(difference, before, after, views)
-    if not statement.describable:
-        raise ValueError(
-            f"a difference of kind {difference.kind!r} has no unambiguous description; draw another scene "
-            "(describable_difference)"
-        )
-    return statement
 
 
 def join_clauses(clauses: Sequence[str], rng: np.random.Generator) -> str:
@@ -203,7 +168,7 @@ def true_wordings(differences: Sequence[Difference]) -> list[str]:
         clauses = []
         for difference in differences:
             thing = thing_of((*difference.before, *difference.after)[0])
-            statement = ReferringOptions(difference, thing, (Referring(SceneDescription(ATTRIBUTES)),), (), ())
+            statement = ReferringOptions(difference, thing, (SceneDescription(ATTRIBUTES),))
             template = CLAUSES[difference.kind][number]
             clauses.append(template.format(**_words(statement, statement.plain[0], rng, template)))
         captions.append("; ".join(clauses))
@@ -213,24 +178,24 @@ def true_wordings(differences: Sequence[Difference]) -> list[str]:
 # ----------------------------------------------------------------------------------------------------------- the words
 
 
-def _words(statement: ReferringOptions, referring: Referring, rng: Any, template: str) -> dict[str, str]:
+def _words(statement: ReferringOptions, description: SceneDescription, rng: Any, template: str) -> dict[str, str]:
     """The words of a clause: see :data:`CLAUSES`."""
-    difference, attributes = statement.difference, referring.description.attributes
+    difference, attributes = statement.difference, description.attributes
     if difference.kind == "count":
         old, new = len(difference.before), len(difference.after)
-        nouns = [_plural(statement.thing, attributes, number, rng) for number in (0, old, new)]
+        nouns = [noun(statement.thing, attributes, rng) + "s" * (number != 1) for number in (0, old, new)]
         return {
             "d": nouns[0], "m": nouns[1], "n": nouns[2], "a": NUMBER_WORDS[old], "b": NUMBER_WORDS[new],
             "w": "increased" if new > old else "decreased",
             "was": "was" if old == 1 else "were", "is": "is" if new == 1 else "are",
         }  # fmt: skip
-    words = {"d": phrase(statement.thing, referring.description, rng)}
-    if referring.side is not None:
-        words["d"] += f" {rng.choice(SIDE_WORDS[referring.side])}"
+    words = {"d": phrase(statement.thing, description, rng)}
+    if description.side is not None:
+        words["d"] += f" {rng.choice(SIDE_WORDS[description.side])}"
     if difference.kind in ("color", "material", "size"):
         words |= {
-            "a": _word(difference.before[0][difference.kind], rng),
-            "b": _word(difference.after[0][difference.kind], rng),
+            "a": word(difference.before[0][difference.kind], rng),
+            "b": word(difference.after[0][difference.kind], rng),
         }
         words |= _UP if difference.after[0]["size"] == "large" else _DOWN
     elif difference.kind == "replace":
@@ -244,19 +209,6 @@ def _words(statement: ReferringOptions, referring: Referring, rng: Any, template
         old_side, new_side = source[int(rng.integers(len(source)))]
         words |= {"a": SIDE_NAMES.get(old_side or "", ""), "b": SIDE_NAMES[new_side]}
     return words
-
-
-def _word(value: str, rng: Any) -> str:
-    """A word for an attribute value."""
-    return str(rng.choice(SYNONYMS[value])) if value in SYNONYMS else value
-
-
-def _plural(thing: SceneObject, attributes: Sequence[str], number: int, rng: Any) -> str:
-    """The noun of so many objects with these attributes of ``thing``."""
-    words = [_word(getattr(thing, name), rng) for name in attributes]
-    if "shape" not in attributes:
-        words.append(str(rng.choice(ANY_SHAPE)))
-    return " ".join(words) + ("" if number == 1 else "s")
 
 
 class _Deck:
@@ -278,7 +230,7 @@ class _FirstWord:
         return words[0]
 
 
-def _pick(statement: ReferringOptions, rng: np.random.Generator) -> Referring:
+def _pick(statement: ReferringOptions, rng: np.random.Generator) -> SceneDescription:
     """A way to name the object; every other time one of those that name the most attributes."""
     drawn = rng.random()
     options = statement.plain
@@ -288,6 +240,6 @@ def _pick(statement: ReferringOptions, rng: np.random.Generator) -> Referring:
         options = statement.sided
     options = options or statement.sided or statement.relational
     if rng.random() < 0.5:
-        most = max(len(option.description.attributes) for option in options)
-        options = tuple(option for option in options if len(option.description.attributes) == most)
+        most = max(len(option.attributes) for option in options)
+        options = tuple(option for option in options if len(option.attributes) == most)
     return options[int(rng.integers(len(options)))]

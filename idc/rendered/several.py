@@ -28,10 +28,20 @@ import numpy as np
 from idc.rendered.captions import ATTRIBUTES
 from idc.rendered.config import JITTERS, RenderConfig, SeveralConfig
 from idc.rendered.differences import DIFFERENCES, OMNIDIFF_TYPES, differences_of
-from idc.rendered.draw import DEFAULT_JITTER, MAX_ATTEMPTS, UnplaceableScene, cast, draw_base, draw_view
+from idc.rendered.draw import (
+    DEFAULT_JITTER,
+    MAX_ATTEMPTS,
+    UnplaceableScene,
+    cast,
+    draw_base,
+    draw_view,
+    radius_of,
+    random_object,
+)
 from idc.rendered.look import Exposure, Look, draw_exposures, draw_look
+from idc.rendered.referring import find_referring_options
 from idc.rendered.scene import REVERSED, SceneObject, View, overlap, pair_record
-from idc.rendered.sentences import describable_difference, several_captions
+from idc.rendered.sentences import several_captions
 
 LETTERS = "ACEHKLPSTUXZ"
 """Letters that are told apart in few pixels: of those that look alike (O, Q, C, G, D) one at most."""
@@ -163,12 +173,9 @@ def kinds_of_changes(several: SeveralConfig, seed: int, index: int) -> list[str]
 
 
 def captions_of_differences(meta: Mapping[str, Any], count: int, rng: np.random.Generator) -> list[str]:
-    """``count`` captions of all differences of a pair with a list of them in its ``meta``; empty if one of them has no
-    unambiguous description (possible for a pair in reverse order)."""
+    """:func:`several_captions` of a pair with a list of differences in its ``meta``."""
     listed, views = differences_of(meta), [View.of_record(view) for view in meta["views"]]
     assert listed is not None
-    if not all(describable_difference(difference, meta["before"], meta["after"], views) for difference in listed):
-        return []
     return several_captions(listed, meta["before"], meta["after"], views, count, rng)
 
 
@@ -203,7 +210,9 @@ def _describable(scene: SeveralScene) -> bool:
     meta = scene.record()
     listed, views = differences_of(meta), [View.of_record(view) for view in meta["views"]]
     assert listed is not None
-    return all(describable_difference(difference, meta["before"], meta["after"], views) for difference in listed)
+    return all(
+        find_referring_options(difference, meta["before"], meta["after"], views).describable for difference in listed
+    )
 
 
 def attributes_of(thing: SceneObject) -> tuple[str, ...]:
@@ -230,7 +239,7 @@ def _draw(
     alone = {attributes_of(thing) for change in changes for thing in _things(change) if change.kind in _ALONE}
     staying = []
     for _ in range(max(count - needed, 1)):
-        thing = _letter(several, _thing(config, rng), rng)
+        thing = _letter(several, random_object(config, rng), rng)
         if attributes_of(thing) in alone:
             return None
         staying.append(_Change("", ((thing, thing),)))
@@ -265,28 +274,6 @@ _ALONE = ("add", "drop", "move", "count")
 """Kinds whose objects look like no other object."""
 
 
-def _thing(
-    config: RenderConfig, rng: np.random.Generator, shape: str | None = None, size: str | None = None
-) -> SceneObject:
-    """A random object at the origin."""
-    size = size or ("large", "small")[rng.integers(2)]
-    vary = config.variation.object_size
-    return SceneObject(
-        shape=shape or str(rng.choice(config.shapes)),
-        color=str(rng.choice(config.colors)),
-        material=str(rng.choice(config.materials)),
-        size=size,
-        radius=_radius(config, size) * (float(1 + vary * rng.uniform(-1, 1)) if vary else 1.0),
-        x=0.0,
-        y=0.0,
-        turn=float(rng.uniform(0, 2 * np.pi)),
-    )
-
-
-def _radius(config: RenderConfig, size: str) -> float:
-    return config.large_radius if size == "large" else config.small_radius
-
-
 def _letter(several: SeveralConfig, thing: SceneObject, rng: np.random.Generator, sure: bool = False) -> SceneObject:
     """The object, perhaps with a letter on it."""
     if "text" not in several.kinds or (thing.shape, thing.size) != ("cube", "large"):
@@ -302,17 +289,17 @@ def _change(config: RenderConfig, several: SeveralConfig, kind: str, rng: np.ran
     """A change of a kind, its objects at the origin."""
     if kind == "count":
         fewer, more = sorted(int(n) for n in rng.permutation(several.max_group)[:2] + 1)
-        first = _thing(config, rng)
+        first = random_object(config, rng)
         group = [replace(first, turn=float(rng.uniform(0, 2 * np.pi))) for _ in range(more)]
         grows = rng.random() < 0.5
         rest = [(None, thing) if grows else (thing, None) for thing in group[fewer:]]
         return _Change(kind, (*((thing, thing) for thing in group[:fewer]), *rest))
     if kind in ("orientation", "text"):
-        old = _letter(several, _thing(config, rng, "cube", "large"), rng, sure=kind == "text")
+        old = _letter(several, random_object(config, rng, "cube", "large"), rng, sure=kind == "text")
     elif kind in ("replace", "size"):
-        old = _thing(config, rng)
+        old = random_object(config, rng)
     else:
-        old = _letter(several, _thing(config, rng), rng)
+        old = _letter(several, random_object(config, rng), rng)
     if kind == "add":
         return _Change(kind, ((None, old),))
     if kind == "drop":
@@ -322,7 +309,7 @@ def _change(config: RenderConfig, several: SeveralConfig, kind: str, rng: np.ran
         new = replace(old, shape=_other(config.shapes, old.shape, rng))
     elif kind == "size":
         size = _other(("large", "small"), old.size, rng)
-        new = replace(old, size=size, radius=_radius(config, size) * (old.radius / _radius(config, old.size)))
+        new = replace(old, size=size, radius=radius_of(config, size) * (old.radius / radius_of(config, old.size)))
     elif kind == "color":
         new = replace(old, color=_other(config.colors, old.color, rng))
     elif kind == "material":

@@ -109,7 +109,7 @@ def changeimti_page(job: BuildChangeImtiJob, counts: ChangeImtiCounts, pairs: Se
     ])  # fmt: skip
 
 
-_SHOWN = ("clean", "colours", "as_published", "seed")
+_SHOWN = ("clean", "as_published", "seed")
 """Settings on the page."""
 
 
@@ -148,7 +148,7 @@ def _pair(job: BuildChangeImtiJob, row: Mapping[str, Any], samples: Sequence[Map
     views = [("before", before), ("after", after)]
     changed = bool(is_changed(row["change_type"], json.loads(row["meta"] or "{}")))
     tags = [row["pair_id"], row["split"], "changed" if changed else "unchanged"]
-    if (masks := _masks(job, row, after.shape[:2])) is not None:
+    if (masks := _masks(row, after.shape[:2])) is not None:
         regions = {name: find_regions(mask, job.regions) for name, mask in masks.items()}
         views.append((regions_in_words(regions), region_picture(after, masks, regions)))
         contradiction = LabelledPair(row["pair_id"], changed, row["captions"], regions).contradiction
@@ -170,11 +170,11 @@ def _pair(job: BuildChangeImtiJob, row: Mapping[str, Any], samples: Sequence[Map
     return Card(row["pair_id"], views, tags=tags, blocks=[Table(["task", "question", "answer"], cells)])
 
 
-def _masks(job: BuildChangeImtiJob, row: Mapping[str, Any], size: tuple[int, ...]) -> dict[str, np.ndarray] | None:
+def _masks(row: Mapping[str, Any], size: tuple[int, ...]) -> dict[str, np.ndarray] | None:
     """The pixels of each class; None without a usable mask."""
     try:
         label = decode_image(row["mask"] or b"")
-        return class_masks(label, job.colours) if label.shape[:2] == size else None
+        return class_masks(label) if label.shape[:2] == size else None
     except ValueError:
         return None
 

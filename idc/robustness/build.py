@@ -2,27 +2,17 @@
 
 **Words replaced.** NAMC (appendix A.3, table 10) fine-tunes with 20, 40, 60 and 80 % of the words replaced; it
 specifies neither which words nor their replacements. Here every word of a caption is replaced with that probability
-by another word of the training captions, all equally likely. The draws do not depend on the share: words replaced at
-20 % are replaced by the same words at 40 %. The captions of val and test stay unchanged unless ``splits`` includes
-them, so a model trained on noise is scored against clean references.
+by another word of the training captions, all equally likely; words replaced at 20 % are replaced by the same words at
+40 %. In a folder of *procedures* captions and their ids change: the same rows as of noised pairs, in seconds.
 
-**Images corrupted.** The corruptions of :mod:`idc.robustness.corruptions` on before, after or both, one draw
-per image; the change mask is unchanged.
+**Images corrupted** (:mod:`idc.robustness.corruptions`) **or shifted**: one draw per image. A shift is by whole pixels
+in one of the eight directions, with the border's pixels repeated: what an imperfect registration leaves, and what a map
+of pixel differences cannot tell from a change. The mask moves along: the parts of before and after of a rendered pair
+each with its image, any other mask with the after image, which it lies over.
 
-**Images shifted.** Before, after or both are moved by whole pixels in one of the eight directions, one draw per image;
-the border's pixels are repeated. A shift of one image is what an imperfect registration leaves, and what a map of pixel
-differences cannot tell from a change. The mask moves along: the parts of before and after of a rendered pair each with
-its image, any other mask with the after image, which it lies over.
-
-**Order swapped.** After becomes before. ``add`` and ``drop`` are exchanged, and so are the two images' scene graphs and
-views in a rendered pair's ``meta`` and the two values of its mask. A reference caption describes the change from the
-first to the second image, so those of changed pairs are no references of the swapped pair: rendered pairs get new ones
-from the scene, other changed pairs are left out. In the ``meta`` of unchanged pairs the conditions of both images are
-exchanged; questions, notes of a guide and the words of captions, which are true of one order alone, are left out.
-``meta`` of every pair then has ``swapped: true``.
-
-Replacing words in a folder of *procedures* (its captions and their ids) takes seconds, where building the procedures
-of noised pairs again takes minutes; only captions change, so both give the same training rows.
+**Order swapped.** ``add`` and ``drop`` are exchanged, and so are the two images' scene graphs and views in a rendered
+pair's ``meta`` and the two values of its mask. Changed pairs get new references from the scene, and without a scene are
+left out; in the ``meta`` of others the conditions are exchanged, and what is true of one order alone is left out.
 """
 
 from __future__ import annotations
@@ -44,7 +34,7 @@ from idc.evaluation.provenance import describe_data
 from idc.rendered.captions import captions_of_record
 from idc.rendered.config import RenderConfig
 from idc.rendered.differences import DIFFERENCES
-from idc.rendered.render import MASK_AFTER, MASK_BEFORE
+from idc.rendered.render import MASK_AFTER, MASK_BEFORE, two_masks
 from idc.rendered.scene import REVERSED
 from idc.rendered.several import captions_of_differences, reversed_record
 from idc.robustness.corruptions import corrupt
@@ -145,8 +135,8 @@ class Perturb:
         cv2.setNumThreads(1)
         self.config, self.words = config, list(vocabulary)
         self.ids = Vocabulary(ids) if ids is not None else None
-        changes = {"replace_words": self._replace_words, "swap_order": self._swap_order, "shift": self._shift}
-        self.change: Callable[[dict[str, Any]], dict[str, Any] | None] = changes.get(config.kind, self._corrupt)
+        changes = {"replace_words": self._replace_words, "swap_order": self._swap_order}
+        self.change: Callable[[dict[str, Any]], dict[str, Any] | None] = changes.get(config.kind, self._change_images)
 
     def __call__(self, batch: Batch) -> Batch:
         batch = {name: list(column) for name, column in with_errors(batch).items()}
@@ -183,34 +173,29 @@ class Perturb:
         assert self.ids is not None
         return {"captions": noised, "caption_ids": [self.ids.encode(caption) for caption in noised]}
 
-    def _corrupt(self, row: dict[str, Any]) -> dict[str, Any]:
-        """``before`` and ``after`` corrupted, as PNG."""
-        kind, severity, changed = cast(Corruption, self.config.kind), self.config.severity, {}
-        assert severity is not None
-        for role in _roles(self.config):
-            pixels = corrupt(decode_image(row[role]), kind, severity, rng_of(self.config, row["pair_id"], role))
-            changed[role] = encode_png(pixels)
-        return changed
-
-    def _shift(self, row: dict[str, Any]) -> dict[str, Any]:
-        """``before`` and ``after`` moved, as PNG, and ``mask`` with them."""
-        assert self.config.severity is not None
-        changed: dict[str, Any] = {}
+    def _change_images(self, row: dict[str, Any]) -> dict[str, Any]:
+        """``before`` and ``after`` corrupted or shifted, as PNG, and ``mask`` shifted with them."""
+        config, changed = self.config, dict[str, Any]()
+        assert config.severity is not None
         steps = {"before": (0, 0), "after": (0, 0)}
-        for role in _roles(self.config):
-            pixels = decode_image(row[role])
-            length = max(1, round(self.config.severity * min(pixels.shape[:2]) / SHIFT_UNIT))
-            down, right = rng_of(self.config, row["pair_id"], role).choice(_DIRECTIONS)
-            steps[role] = int(down) * length, int(right) * length
-            changed[role] = encode_png(shifted(pixels, *steps[role]))
-        if row["mask"] is not None:
-            values = decode_image(row["mask"])[..., 0]
-            if row["source"].startswith("rendered:"):
-                parts = [values & flag for flag in (MASK_BEFORE, MASK_AFTER)]
-                moved = shifted(parts[0], *steps["before"]) | shifted(parts[1], *steps["after"])
+        for role in ("before", "after") if config.which == "both" else (config.which,):
+            pixels, rng = decode_image(row[role]), rng_of(config, row["pair_id"], role)
+            if config.kind == "shift":
+                length = max(1, round(config.severity * min(pixels.shape[:2]) / SHIFT_UNIT))
+                down, right = rng.choice(_DIRECTIONS)
+                steps[role] = int(down) * length, int(right) * length
+                pixels = shifted(pixels, *steps[role])
             else:
-                moved = shifted(values, *steps["after"])
-            changed["mask"] = encode_png(moved)
+                pixels = corrupt(pixels, cast(Corruption, config.kind), config.severity, rng)
+            changed[role] = encode_png(pixels)
+        if config.kind == "shift" and row["mask"] is not None:
+            mask = decode_image(row["mask"])[..., 0]
+            if row["source"].startswith("rendered:"):
+                before, after = _parts(mask)
+                mask = two_masks(shifted(before, *steps["before"]), shifted(after, *steps["after"]))
+            else:
+                mask = shifted(mask, *steps["after"])
+            changed["mask"] = encode_png(mask)
         return changed
 
     def _swap_order(self, row: dict[str, Any]) -> dict[str, Any] | None:
@@ -221,7 +206,8 @@ class Perturb:
         meta["swapped"] = True
         if row["source"].startswith("rendered:"):
             meta = reversed_record(meta)
-            changed["mask"] = _swapped_mask(row["mask"])
+            before, after = _parts(decode_image(row["mask"])[..., 0])
+            changed["mask"] = encode_png(two_masks(after, before))
             if kind != NO_CHANGE:
                 rng, count = rng_of(self.config, row["pair_id"], "captions"), len(row["captions"])
                 share = RenderConfig().relation_share
@@ -257,20 +243,10 @@ def shifted(pixels: np.ndarray, down: int, right: int) -> np.ndarray:
     return np.ascontiguousarray(pixels[rows][:, columns])
 
 
-def _roles(config: RobustnessConfig) -> tuple[str, ...]:
-    return ("before", "after") if config.which == "both" else (config.which,)
-
-
 _ONE_ORDER = ("guide", "questions", "words")
 """Keys of ``meta`` whose contents are about the change from the first to the second image."""
 
 
-def _swapped_mask(mask: bytes | None) -> bytes | None:
-    """A rendered pair's mask with the values of before and after exchanged."""
-    if mask is None:
-        return None
-    values = decode_image(mask)[..., 0]
-    both = MASK_BEFORE + MASK_AFTER
-    return encode_png(
-        np.where((values == MASK_BEFORE) | (values == MASK_AFTER), both - values, values).astype(np.uint8)
-    )
+def _parts(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The changed pixels of either image in a rendered pair's mask, bool (H, W)."""
+    return mask & MASK_BEFORE > 0, mask & MASK_AFTER > 0

@@ -84,10 +84,7 @@ class RemoteCaptioner(Captioner):
         if self.family.in_vllm is not None:
             log.warning("endpoint: %s; if vLLM runs there, take a model of another family", self.family.in_vllm)
         self.chat = Chat(self.family)
-        self.endpoint = ChatEndpoint(
-            config.url, self.model, config.api_key_variable, temperature=0.0,
-            max_tokens=self.generate.max_new_tokens, attempts=config.attempts, timeout_s=config.timeout_s,
-        )  # fmt: skip
+        self.endpoint = ChatEndpoint(config, self.model, temperature=0.0, max_tokens=self.generate.max_new_tokens)
         self.calibration, self.familiarity = Calibration.load(path), Familiarity.read(path)
         self.asks_change = self.calibration is not None and YES in self.calibration.inputs
         self._pool = ThreadPoolExecutor(config.concurrency, thread_name_prefix="endpoint")

@@ -18,12 +18,11 @@ from tests.mining.test_mining_job import digests
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("kind", ["exact", "hnsw"])
-def test_two_workers_on_ray_mine_what_one_process_does(ray_session: None, tmp_path: Path, kind: str) -> None:
+def test_two_workers_on_ray_mine_what_one_process_does(ray_session: None, tmp_path: Path) -> None:
     make_heap(tmp_path / "heap", scenes=6)
-    alone = job(tmp_path / "heap", tmp_path / "alone", index=kind)
+    alone = job(tmp_path / "heap", tmp_path / "alone")
     mine(alone, partial(run_local, progress=False), extraction(alone), encoder_fingerprint(alone))
-    config = job(tmp_path / "heap", tmp_path / "ray", index=kind, workers=2)
+    config = job(tmp_path / "heap", tmp_path / "ray", workers=2)
     run = partial(run_chunks, False, ClusterConfig(), progress=False)
     mine(config, run, extraction(config), encoder_fingerprint(config))
     assert digests(tmp_path / "ray") == digests(tmp_path / "alone")

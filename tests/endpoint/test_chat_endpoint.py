@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from idc.endpoint.chat_endpoint import ChatEndpoint, EndpointError, NotAnswered, Reply, RequestRefused
+from idc.endpoint.chat_endpoint import ChatEndpoint, EndpointError, NotAnswered, Reply, RequestConfig, RequestRefused
 from tests.chat_server import serving as serving_answers
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -60,7 +60,8 @@ def serving(send: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def endpoint(url: str, timeout_s: float = 30.0, attempts: int = 1) -> ChatEndpoint:
-    return ChatEndpoint(url, "m", "NO_KEY", temperature=0.0, max_tokens=5, attempts=attempts, timeout_s=timeout_s)
+    config = RequestConfig(url=url, api_key_variable="NO_KEY", attempts=attempts, timeout_s=timeout_s)
+    return ChatEndpoint(config, "m", temperature=0.0, max_tokens=5)
 
 
 def in_drips(before: bytes, slow: bytes) -> Callable[[socket.socket], None]:

@@ -15,7 +15,7 @@ import yaml
 from cluster.registry import Registry
 from cluster.train import launch
 from idc.config import ConfigError, ConfigModel, cli, load
-from idc.endpoint.chat_endpoint import ChatEndpoint, EndpointError, NotAnswered, RequestRefused
+from idc.endpoint.chat_endpoint import ChatEndpoint, EndpointError, NotAnswered, RequestConfig, RequestRefused
 from idc.evaluation.provenance import command_line
 from idc.mining.descriptions.config import DescribeJob
 from idc.systems.twincap.config import TwinCapJob
@@ -134,7 +134,8 @@ def refusing(status: int, number: int, prompt: Any) -> tuple[int, str]:
 
 
 def endpoint(url: str) -> ChatEndpoint:
-    return ChatEndpoint(url, "judge", "SOME_VARIABLE", temperature=0.0, max_tokens=5, attempts=1, timeout_s=5.0)
+    config = RequestConfig(url=url, api_key_variable="SOME_VARIABLE", attempts=1, timeout_s=5.0)
+    return ChatEndpoint(config, "judge", temperature=0.0, max_tokens=5)
 
 
 def test_an_endpoint_that_returns_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,19 +80,15 @@ REFUSED: dict[str, tuple[Make, list[str]]] = {
     "far away on request": (lambda folder: job(*pair(folder, **FAR), reproject=True), ["do not overlap"]),
     "no georeference": (
         lambda folder: job(*pair(folder, crs=None, grid=None)),
-        ["after.tif has no georeference", "rio edit-info", "pixel_coordinates=true"],
+        ["after.tif has no georeference", "rio edit-info"],
     ),
     "no system": (
         lambda folder: job(*pair(folder, crs=None)),
-        ["after.tif has coordinates of an unknown system", "rio edit-info --crs", "pixel_coordinates=true"],
+        ["after.tif has coordinates of an unknown system", "rio edit-info --crs"],
     ),
     "control points": (
         lambda folder: job(*pair(folder, grid=None, crs="EPSG:4326", gcps=POINTS)),
         ["after.tif is placed by control points", "rio warp --dst-crs EPSG:4326"],
-    ),
-    "pixels of two sizes": (
-        lambda folder: job(*pair(folder, pixels=PIXELS[:100], crs=None, grid=None), pixel_coordinates=True),
-        ["120 x 120 pixels", "120 x 100", "need the same size"],
     ),
     "sixteen bits": (
         lambda folder: job(*both(folder, PIXELS.astype(np.uint16) * 12)),
@@ -124,7 +120,7 @@ REFUSED: dict[str, tuple[Make, list[str]]] = {
     ),
     "local system": (
         lambda folder: job(*both(folder, crs=LOCAL)),
-        ["before.tif: the coordinate system LOCAL_CS", "gives no longitude", "pixel_coordinates=true"],
+        ["before.tif: the coordinate system LOCAL_CS", "gives no longitude"],
     ),
     "polar, without an inverse here": (
         lambda folder: job(*both(folder, crs="EPSG:2985")),
@@ -147,14 +143,6 @@ def test_a_pair_that_cannot_be_compared_has_a_line(name: str, tmp_path: Path) ->
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("crs", [UTM, LOCAL, "IAU_2015:30100", "EPSG:4978"])
-def test_a_coordinate_system_is_left_out_on_request(crs: str, tmp_path: Path) -> None:
-    scene = open_scene(job(*both(tmp_path, crs=crs), pixel_coordinates=True))
-    assert (scene.crs, scene.transform) == (None, Affine.identity())
-    assert scene.notes[0].startswith("The coordinate system ")
-    assert scene.notes[0].endswith("is not used: coordinates are pixels, areas numbers of pixels.")
-
-
 @pytest.mark.parametrize(
     ("name", "line"),
     [("https://example.org/a.tif", "is a URI; download it"), ("/vsizip/a.zip/a.tif", "is a URI"),
@@ -173,10 +161,9 @@ def test_settings_that_contradict_are_refused(tmp_path: Path) -> None:
         ({"bands": [1, 2]}, "bands: [1, 2] are not one band or three"),
         ({"bands": [0]}, "bands: [0] are not one band"),
         ({"scaling": [3000, 0]}, "white must be the larger value"),
-        ({"native": True, "pixel_coordinates": True}, "native: with pixel_coordinates"),
         ({"out": "s3://bucket/x"}, "out: 's3://bucket/x' is a URI"),
     ]:
-        with pytest.raises(ValueError, match=r"after|overlap|bands|scaling|native|out") as refused:
+        with pytest.raises(ValueError, match=r"after|overlap|bands|scaling|out") as refused:
             job(tmp_path / "a.tif", tmp_path / "b.tif", **settings)
         assert fault in str(refused.value)
 

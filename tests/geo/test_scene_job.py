@@ -35,8 +35,8 @@ def caption(pair: DrawnPair, out: Path, captioner: Any = None, overwrite: bool =
     )
 
 
-def features_of(out: Path, name: str = "changes.geojson") -> list[dict[str, Any]]:
-    features: list[dict[str, Any]] = json.loads((out / name).read_text())["features"]
+def features_of(out: Path) -> list[dict[str, Any]]:
+    features: list[dict[str, Any]] = json.loads((out / "changes.geojson").read_text())["features"]
     return features
 
 
@@ -64,7 +64,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> DrawnPair:
 def classified(drawn: DrawnPair, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The result of the large pair by a captioner with classes."""
     out = tmp_path_factory.mktemp("classified") / "out"
-    caption(drawn, out, DifferenceCaptioner(classes=True), native=True)
+    caption(drawn, out, DifferenceCaptioner(classes=True))
     return out
 
 
@@ -109,20 +109,8 @@ def test_rasters_are_on_the_grid_of_the_image(drawn: DrawnPair, classified: Path
     with rasterio.open(classified / "change_map.tif") as raster:
         assert (raster.nodata, int(raster.read(1).max())) == (255, 254)
     assert sorted(path.name for path in classified.iterdir()) == [
-        "change_map.tif", "changes.geojson", "changes.tif", "changes_native.geojson", "summary.json", "tiles",
+        "change_map.tif", "changes.geojson", "changes.tif", "summary.json", "tiles",
     ]  # fmt: skip
-
-
-def test_the_second_file_has_the_coordinates_of_the_image(drawn: DrawnPair, classified: Path) -> None:
-    content = json.loads((classified / "changes_native.geojson").read_text())
-    assert content["crs"] == {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::32632"}}
-    for plain, native in zip(features_of(classified), content["features"], strict=True):
-        assert native["properties"] == plain["properties"]
-        x, y = native["geometry"]["coordinates"][0][0]
-        assert (x % 0.5, y % 0.5) == (0, 0)
-        there = transform_geom("EPSG:4326", UTM, plain["geometry"])
-        shape = rasterize([there], (2500, 2500), transform=GRID)
-        assert (rasterize([native["geometry"]], (2500, 2500), transform=GRID) == shape).all()
 
 
 @pytest.mark.parametrize(("tile", "overlap_"), [(64, 32), (100, 0), (333, 33), (1024, 32)])
@@ -140,24 +128,6 @@ def test_small_parts_are_left_out_by_their_area_on_the_ground(small: DrawnPair, 
         assert not raster.read(1).any()
     result = caption(small, tmp_path / "out", min_area=600.4, overwrite=True)
     assert result.summary["changes"] == 1
-
-
-def test_without_a_georeference_coordinates_are_pixels(tmp_path: Path) -> None:
-    after = ground().copy()
-    after[50:60, 100:120] = (190, 40, 30)
-    pair = DrawnPair(
-        *(write(tmp_path / f"{name}.tif", pixels, crs=None, grid=None)
-          for name, pixels in (("before", ground()), ("after", after))), tmp_path,
-    )  # fmt: skip
-    result = caption(pair, tmp_path / "out", pixel_coordinates=True)
-    content = json.loads((tmp_path / "out" / "changes.geojson").read_text())
-    assert content["coordinates"] == "pixels"
-    (feature,) = content["features"]
-    assert feature["properties"]["area_px"] == 200
-    assert {tuple(point) for point in feature["geometry"]["coordinates"][0]} == {
-        (100, 50), (120, 50), (120, 60), (100, 60),
-    }  # fmt: skip
-    assert result.sentence == "One change, 200 pixels: at the top."
 
 
 def test_where_there_is_no_data_nothing_changed(tmp_path: Path) -> None:
@@ -193,7 +163,7 @@ def test_other_settings_or_images_need_overwrite_and_another_threshold_keeps_the
     small: DrawnPair, tmp_path: Path
 ) -> None:
     captioner = DifferenceCaptioner(log=tmp_path / "log")
-    caption(small, tmp_path / "out", captioner, native=True)
+    caption(small, tmp_path / "out", captioner)
     with pytest.raises(ValueError, match=r"holds changes by other settings; .*--overwrite"):
         caption(small, tmp_path / "out", captioner, threshold=0.9)
     turned = small._replace(before=small.after, after=small.before)
@@ -202,7 +172,6 @@ def test_other_settings_or_images_need_overwrite_and_another_threshold_keeps_the
             caption(pair, tmp_path / "out", captioner, **settings)
     caption(small, tmp_path / "out", captioner, overwrite=True, threshold=0.9)
     assert len((tmp_path / "log").read_text().splitlines()) == 9
-    assert not (tmp_path / "out" / "changes_native.geojson").exists()
 
 
 def test_a_captioner_without_a_map_is_refused(small: DrawnPair, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The search: against a plain computation, over shards, and where there are fewer images than neighbours."""
+"""The search and near-duplicates against plain computations."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def features(vectors: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFa
 Lists = list[dict[str, list[float]]]
 
 
-def found(features: Path, removed: list[int], k: int, kind: str = "exact", batch: int = ROWS) -> Lists:
+def found(features: Path, removed: list[int], k: int, batch: int = ROWS) -> Lists:
     """Neighbours of the images that are searched, in batches of this size."""
-    stage = FindNeighbours(features, np.array(removed), kind, k, 1)
+    stage = FindNeighbours(features, np.array(removed), k, 1)
     rows = []
     numbers = [n for n in range(ROWS) if n not in removed]
     for start in range(0, len(numbers), batch):
@@ -60,13 +60,6 @@ def test_the_exact_search_finds_what_a_plain_computation_finds(features: Path, v
             expected = sorted(others, key=lambda n: (-sims[row["number"], n], n))[:7]
             assert row[f"{name}_ids"] == expected
             assert np.allclose(row[f"{name}_sims"], sims[row["number"], expected], atol=2e-6)
-
-
-def test_an_approximate_index_that_searches_everything_agrees_with_the_exact_one(features: Path) -> None:
-    near, exact = (found(features, [2], k=6, kind=kind) for kind in ("hnsw", "exact"))
-    for one, other in zip(near, exact, strict=True):
-        for name in FEATURES:
-            assert np.allclose(one[f"{name}_sims"], other[f"{name}_sims"], atol=2e-6)
 
 
 def test_copies_are_images_whose_thumbnails_hardly_differ(features: Path) -> None:

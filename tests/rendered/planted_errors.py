@@ -23,19 +23,12 @@ import numpy as np
 
 from idc.rendered.captions import ATTRIBUTES, VALUES, SceneDescription, matching
 from idc.rendered.differences import Difference
-from idc.rendered.referring import Record, Referring, ReferringOptions, thing_of
+from idc.rendered.referring import Record, ReferringOptions, find_referring_options, thing_of
 from idc.rendered.scene import REVERSED, SceneObject, View
-from idc.rendered.sentences import (
-    DIRECTED_MOVES,
-    clause,
-    clauses_of_changes,
-    describable_difference,
-    join_clauses,
-    require_referring_options,
-)
+from idc.rendered.sentences import DIRECTED_MOVES, clause, clauses_of_changes, join_clauses
 
 ERRORS = ("wrong object", "wrong attribute", "missing", "invented", "swapped order")
-_BY_ALL = Referring(SceneDescription(ATTRIBUTES))
+_BY_ALL = SceneDescription(ATTRIBUTES)
 
 
 def planted(
@@ -45,7 +38,7 @@ def planted(
     """A caption with one error of a kind of :data:`ERRORS`, else true and complete; None if the pair has no such error:
     nothing to get wrong, one difference alone to leave out, no second object, nothing that has a direction."""
     scene = _Images(before, after, views)
-    true = [_clause(require_referring_options(difference, before, after, views), rng) for difference in differences]
+    true = [_clause(find_referring_options(difference, before, after, views), rng) for difference in differences]
     if kind == "invented":
         return join_clauses([*true, _invented(scene, rng)], rng)
     if kind == "missing":
@@ -88,7 +81,7 @@ def _about(difference: Difference, options: Sequence[SceneObject], rng: np.rando
     """A clause about a difference that names one of the objects by all attributes."""
     if not options:
         return None
-    return _clause(ReferringOptions(difference, options[int(rng.integers(len(options)))], (_BY_ALL,), (), ()), rng)
+    return _clause(ReferringOptions(difference, options[int(rng.integers(len(options)))], (_BY_ALL,)), rng)
 
 
 def _wrong_object(difference: Difference, scene: _Images, rng: np.random.Generator) -> str | None:
@@ -134,9 +127,9 @@ def _swapped(difference: Difference, scene: _Images, rng: np.random.Generator) -
         return None
     back = Difference(REVERSED.get(difference.kind, difference.kind), difference.after, difference.before)
     images = (scene.after, scene.before, scene.views[::-1])
-    if not describable_difference(back, *images):
+    statement = find_referring_options(back, *images)
+    if not statement.describable:
         return None
-    statement = require_referring_options(back, *images)
     if difference.kind == "move":
         return _clause(statement, rng, lambda template: template in DIRECTED_MOVES) if statement.moves else None
     return _clause(statement, rng)

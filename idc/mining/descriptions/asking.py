@@ -107,10 +107,7 @@ def ask_for_descriptions(
     )
     left = {chunk: list(ids.read(chunk)["pair_id"]) for chunk in range(ids.num_chunks)}
     progress = _Progress(job, sum(map(len, left.values())))
-    endpoint = ChatEndpoint(
-        job.endpoint.url, job.endpoint.model, job.endpoint.api_key_variable, job.temperature, job.max_tokens,
-        job.endpoint.attempts, job.endpoint.timeout_s,
-    )  # fmt: skip
+    endpoint = ChatEndpoint(job.endpoint, job.endpoint.model, temperature=job.temperature, max_tokens=job.max_tokens)
     for number in range(1, job.asks + 1):
         keys = {
             pair_id: key_of(job, source, pair_id, number, captions.get(pair_id, NO_CAPTIONS))

@@ -11,9 +11,6 @@ from idc.config import ConfigModel, missing
 from idc.data.config import Split
 from idc.endpoint.chat_endpoint import EndpointConfig
 
-NoiseKind = Literal["wrong_object", "wrong_attribute", "extra_object", "missing_detail"]
-NOISE_KINDS: tuple[NoiseKind, ...] = ("wrong_object", "wrong_attribute", "extra_object", "missing_detail")
-
 Instruction = Literal["cc3m", "instruct_pix2pix", "spot_the_diff"]
 """The structured instructions of appendix D.2, by their sources."""
 
@@ -21,25 +18,15 @@ Instruction = Literal["cc3m", "instruct_pix2pix", "spot_the_diff"]
 class OracleConfig(ConfigModel):
     """The describer of rendered pairs, which reads their scene graphs and disturbs a known share of what it writes."""
 
-    others: int = Field(default=2, ge=1, le=11)
-    """Unchanged objects that each description names next to the changed one, if the scene has as many."""
     noise: float = Field(default=0.0, ge=0, le=1)
     """Share of the objects named in a description that are disturbed, drawn for each object of each image on its own.
     With 3 objects in a description, 0.2 leaves half of the descriptions true, 0.4 a fifth."""
-    noise_kinds: tuple[NoiseKind, ...] = Field(default=NOISE_KINDS, min_length=1)
-    """Kinds of noise to draw from, all equally likely: another object, a wrong attribute, an object that is not in the
-    image, a missing attribute."""
     seed: int = Field(default=0, ge=0)
     """Seed of all draws."""
 
-    def errors(self) -> Iterator[str]:
-        if len(set(self.noise_kinds)) < len(self.noise_kinds):
-            yield "noise_kinds names a kind twice"
-
 
 _OF_MODELS = (
-    "prompt", "instruction", "image_captions", "asks", "temperature", "max_tokens", "max_side", "price_prompt",
-    "price_completion", "give_up", "log",
+    "prompt", "instruction", "image_captions", "asks", "temperature", "max_tokens", "max_side", "give_up", "log",
 )  # fmt: skip
 """Settings that the oracle does not use."""
 
@@ -74,10 +61,6 @@ class DescribeJob(ConfigModel):
     max_side: int | None = Field(default=1024, ge=16)
     """Longer side of the images sent, in pixels; larger images are downscaled, because they are paid by their size.
     null: as they are."""
-    price_prompt: float | None = Field(default=None, ge=0)
-    """Price of a million prompt tokens, in any currency, for the report."""
-    price_completion: float | None = Field(default=None, ge=0)
-    """Price of a million completion tokens."""
     give_up: bool = False
     """Reject pairs that the endpoint does not answer within the attempts. By default the job then ends with status 1,
     and the same command asks for them again."""
@@ -117,8 +100,6 @@ class DescribeJob(ConfigModel):
             for name in ("instruction", "image_captions"):
                 if getattr(self, name) != type(self).model_fields[name].default:
                     yield f"{name}: not used with prompt=conventional; leave it out"
-        if (self.price_prompt is None) != (self.price_completion is None):
-            yield "price_prompt and price_completion: give both or neither"
         if self.describer != "oracle" and self.log is None and "://" in self.out:
             yield f"log: required if out is a URI ({self.out}); give a local file"
 

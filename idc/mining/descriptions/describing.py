@@ -24,8 +24,8 @@ VERSION = 1
 """Part of the folder's fingerprint; to be raised when the same settings and answers would give other rows."""
 
 ANSWERS = "answers.jsonl"
-NOISE, ORIGIN = "description_noise", "description"
-"""Keys in a pair's ``meta``: the oracle's noise; the instruction and the number of the question."""
+ORIGIN = "description"
+"""Key in a pair's ``meta``: the instruction and the number of the question."""
 
 
 def describe_pairs(job: DescribeJob, chunks: Runner, overwrite: bool = False) -> Manifest:
@@ -118,8 +118,8 @@ class OracleDescriptions(_Describing):
     """Stage: descriptions from the scene graphs."""
 
     def _describe(self, row: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
-        description, noise = describe_by_oracle(row["pair_id"], json.loads(row["meta"] or "{}"), self.job.oracle)
-        return description.sentence(), origin_of(self.job), {NOISE: [record._asdict() for record in noise]}
+        description = describe_by_oracle(row["pair_id"], json.loads(row["meta"] or "{}"), self.job.oracle)
+        return description.sentence(), origin_of(self.job), {}
 
 
 class LoggedDescriptions(_Describing):

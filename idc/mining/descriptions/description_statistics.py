@@ -1,4 +1,4 @@
-"""Counts of the descriptions, their cost, and how often they repeat (Guo et al., table 14)."""
+"""Counts of the descriptions, their tokens, and how often they repeat (Guo et al., table 14)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from idc.data.store import complete_manifest, iter_rows, read_rejects
 from idc.data.text import words
 from idc.endpoint.answer_log import AnswerLog
 from idc.mining.descriptions.asking import accepted, answers_to
-from idc.mining.descriptions.config import NOISE_KINDS, DescribeJob
-from idc.mining.descriptions.describing import NOISE, ORIGIN, log_path, origin_of
+from idc.mining.descriptions.config import DescribeJob
+from idc.mining.descriptions.describing import ORIGIN, log_path, origin_of
 from idc.mining.descriptions.instructions import read_image_captions
 from idc.mining.descriptions.template import parse_description
 
@@ -60,10 +60,6 @@ class AskedStatistics(_Record):
     """Number of the question that was accepted -> pairs."""
     prompt_tokens: int
     completion_tokens: int
-    uncounted: int
-    """Answers for which the endpoint gave no number of tokens."""
-    cost: float | None
-    """By the job's prices; None without prices."""
     examples: dict[str, list[str]]
     """Reason -> some refused answers."""
 
@@ -71,17 +67,6 @@ class AskedStatistics(_Record):
     def refused_share(self) -> float:
         """Share of the answers (paper: 0.2 %)."""
         return sum(self.refused.values()) / self.answers if self.answers else 0.0
-
-
-class NoiseStatistics(_Record):
-    """Numbers of the oracle's disturbances."""
-
-    images: int
-    noisy_images: int
-    words: int
-    wrong_words: int
-    """Without missing ones."""
-    kinds: dict[str, int]
 
 
 class DescriptionSummary(_Record):
@@ -95,8 +80,6 @@ class DescriptionSummary(_Record):
     """Reason -> pairs without a description."""
     asked: AskedStatistics | None
     """None of the oracle."""
-    noise: NoiseStatistics | None
-    """None for a model."""
     repetition: dict[str, Repetition]
     """Instruction (of the oracle: ``rendered``) -> its row, and ``all``."""
     verbs: dict[str, int]
@@ -115,9 +98,8 @@ def summarise_descriptions(job: DescribeJob) -> DescriptionSummary:
     manifest = complete_manifest(job.out, "pairs")
     sentences: dict[str, Counter[str]] = {}
     verbs: Counter[str] = Counter()
-    kinds: Counter[str] = Counter()
     by_question: Counter[int] = Counter()
-    lengths = described_words = wrong_words = noisy = 0
+    lengths = described_words = 0
     names = [reject.row_id for reject in read_rejects(job.out)]
     for row in iter_rows(job.out, ["pair_id", "captions", "meta"], batch_size=1024):
         (caption,), meta = row["captions"], json.loads(row["meta"])
@@ -130,30 +112,14 @@ def summarise_descriptions(job: DescribeJob) -> DescriptionSummary:
             description = parse_description(caption)
             verbs.update((description.verb_before, description.verb_after))
             described_words += _count(description.before) + _count(description.after)
-            wrong = meta.get(NOISE, [])
-            noisy += len({record["image"] for record in wrong})
-            kinds.update(record["kind"] for record in wrong)
-            wrong_words += sum(
-                _count(getattr(description, record["image"])[record["start"] : record["end"]]) for record in wrong
-            )
     rows = max(1, manifest.num_rows)
-    oracle = job.describer == "oracle"
     return DescriptionSummary(
         describer=origin_of(job),
         prompt=job.prompt,
         pairs=manifest.num_rows + manifest.num_rejected,
         described=manifest.num_rows,
         rejected=manifest.reject_reasons,
-        asked=None if oracle else _asked(job, names, by_question),
-        noise=NoiseStatistics(
-            images=2 * manifest.num_rows,
-            noisy_images=noisy,
-            words=described_words,
-            wrong_words=wrong_words,
-            kinds={kind: kinds[kind] for kind in NOISE_KINDS if kinds[kind]},
-        )
-        if oracle
-        else None,
+        asked=None if job.describer == "oracle" else _asked(job, names, by_question),
         repetition={
             **{name: _repetition(counts) for name, counts in sorted(sentences.items())},
             ALL: _repetition(sum(sentences.values(), Counter())),
@@ -169,13 +135,12 @@ def _asked(job: DescribeJob, names: Iterable[str], by_question: Counter[int]) ->
     captions, log = read_image_captions(job.image_captions), AnswerLog(log_path(job))
     refused: Counter[str] = Counter()
     examples: dict[str, list[str]] = {}
-    answers = prompt = completion = uncounted = 0
+    answers = prompt = completion = 0
     for pair_id in names:
         for record in answers_to(job, source, captions, log, pair_id):
             answers += 1
             prompt += record["prompt_tokens"] or 0
             completion += record["completion_tokens"] or 0
-            uncounted += record["prompt_tokens"] is None or record["completion_tokens"] is None
             try:
                 accepted(job, record)
             except ValueError as error:
@@ -183,17 +148,12 @@ def _asked(job: DescribeJob, names: Iterable[str], by_question: Counter[int]) ->
                 refused[code] += 1
                 if len(shown := examples.setdefault(code, [])) < 5:
                     shown.append(f"{pair_id}: {record['answer'][:300]}")
-    cost = None
-    if job.price_prompt is not None and job.price_completion is not None:
-        cost = (prompt * job.price_prompt + completion * job.price_completion) / 1e6
     return AskedStatistics(
         answers=answers,
         refused=dict(refused.most_common()),
         by_question=dict(sorted(by_question.items())),
         prompt_tokens=prompt,
         completion_tokens=completion,
-        uncounted=uncounted,
-        cost=cost,
         examples=examples,
     )
 
@@ -212,17 +172,9 @@ def description_table(summary: DescriptionSummary) -> str:
     if summary.rejected:
         lines.append(f"rejected: {_listed(summary.rejected)}")
     if (asked := summary.asked) is not None:
-        cost = "" if asked.cost is None else f", cost {asked.cost:.4g}"
         lines.append(
             f"{asked.answers:,} answers, {asked.refused_share:.2%} of them refused ({_listed(asked.refused)}); "
-            f"{asked.prompt_tokens:,} prompt and {asked.completion_tokens:,} completion tokens{cost}"
-        )
-        if asked.uncounted:
-            lines.append(f"without a number of tokens: {asked.uncounted:,} answers, whose cost is not counted")
-    if (noise := summary.noise) is not None:
-        lines.append(
-            f"noise in {noise.noisy_images:,} of {noise.images:,} images' descriptions, {noise.wrong_words:,} of "
-            f"{noise.words:,} words wrong ({_listed(noise.kinds)})"
+            f"{asked.prompt_tokens:,} prompt and {asked.completion_tokens:,} completion tokens"
         )
     for name, row in summary.repetition.items():
         lines.append(f"  {name:18}{row.total:10,} sentences, {row.unique:,} different, {row.share:.2%} repeated")

@@ -1,13 +1,14 @@
 """The oracle describer: true descriptions of rendered pairs from their scene graphs, with a known share of noise.
 
 A description names objects by size, colour, material and shape: first the object that changed (where the image has it),
-then ``others`` unchanged ones, in the same order and with the same words in both images. The first object is put in
+then two unchanged ones, in the same order and with the same words in both images. The first object is put in
 relation to the second: "a small red metal cube behind a large blue rubber sphere, and a large gray metal cylinder". For
 a pair without a change both images name the same objects. No description denies: where an object is added, the before
 image has the others. If an object moves, the second object and the relations are chosen so that the relation changes;
 if that is impossible, the place of the moved object is named.
 
-**Noise.** Each object that is named is disturbed with probability ``noise``, in each image on its own:
+**Noise.** Each object that is named is disturbed with probability ``noise``, in each image on its own, in one of four
+ways:
 
 =================== ==================================================================================================
 ``wrong_object``    all four words are wrong: those of an object that differs in every attribute
@@ -25,11 +26,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from idc.mining.descriptions.config import NoiseKind, OracleConfig
+from idc.mining.descriptions.config import OracleConfig
 from idc.mining.descriptions.template import PairDescription
 from idc.rendered import captions
 from idc.rendered.captions import ATTRIBUTES, CLEAR_OFFSET, RELATIONS, SYNONYMS, holds
@@ -44,38 +45,16 @@ VALUES: dict[str, tuple[str, ...]] = {**captions.VALUES, "size": ("large", "smal
 EMPTY = "an empty ground"
 """The description of an image without objects."""
 
-Image = Literal["before", "after"]
-_IMAGES: tuple[Image, Image] = ("before", "after")
+_IMAGES = ("before", "after")
+_OTHERS = 2
+"""Unchanged objects that each description names, if the scene has as many."""
+_NOISE = ("wrong_object", "wrong_attribute", "extra_object", "missing_detail")
 _Look = tuple[str, ...]
 """The values of :data:`VALUES` of an object."""
 
 
-class Noise(NamedTuple):
-    """A wrong or missing piece of a description; as a dict an entry of a pair's ``description_noise``.
-
-    Attributes:
-        image: whose description it is in.
-        start, end: character offsets into ``Description.before`` or ``Description.after``; equal where a word is
-            missing.
-    """
-
-    image: Image
-    start: int
-    end: int
-    kind: NoiseKind
-
-
-class _Phrase(NamedTuple):
-    """An object as it is named, and which of its words are wrong: ``[start, end)``, and the kind."""
-
-    look: _Look
-    wrong: tuple[int, int, NoiseKind] | None = None
-
-
-def describe_by_oracle(
-    pair_id: str, meta: Mapping[str, Any], config: OracleConfig
-) -> tuple[PairDescription, list[Noise]]:
-    """The description of a rendered pair, and what is wrong with it.
+def describe_by_oracle(pair_id: str, meta: Mapping[str, Any], config: OracleConfig) -> PairDescription:
+    """The description of a rendered pair.
 
     Args:
         meta: of the pair: the scene graphs ``before`` and ``after``, and ``views``.
@@ -99,15 +78,12 @@ def describe_by_oracle(
     )
     same = [thing for thing in before if thing in after]
     others = [same[i] for i in rng.permutation(len(same))]
-    others, links = _links(changed, others, (before_view, after_view), rng, config.others)
-    texts: list[str] = []
-    noise: list[Noise] = []
+    others, links = _links(changed, others, (before_view, after_view), rng)
+    texts = []
     for image, scene, thing, link in zip(_IMAGES, scenes, changed, links, strict=True):
-        phrases = _phrases([*([] if thing is None else [thing]), *others], scene, config, pair_id, image)
-        text, wrong = _text(phrases, link, words)
-        texts.append(text)
-        noise += [Noise(image, *span) for span in wrong]
-    return PairDescription(verbs[0], texts[0], verbs[1], texts[1]), noise
+        named = _looks([*([] if thing is None else [thing]), *others], scene, config, pair_id, image)
+        texts.append(_text(named, link, words))
+    return PairDescription(verbs[0], texts[0], verbs[1], texts[1])
 
 
 class _Link(NamedTuple):
@@ -122,7 +98,6 @@ def _links(
     others: list[SceneObject],
     views: tuple[View, View],
     rng: np.random.Generator,
-    count: int,
 ) -> tuple[list[SceneObject], tuple[_Link, _Link]]:
     """The unchanged objects to name, and in both images what follows the first object."""
     old, new = changed
@@ -135,10 +110,10 @@ def _links(
         ]
         if not telling:
             first, second = _positions(old, new, views)
-            return others[:count], (_Link(position=first), _Link(position=second))
+            return others[:_OTHERS], (_Link(position=first), _Link(position=second))
         anchor, *links = telling[int(rng.integers(len(telling)))]
-        return [anchor, *(thing for thing in others if thing is not anchor)][:count], (links[0], links[1])
-    others = others[:count]
+        return [anchor, *(thing for thing in others if thing is not anchor)][:_OTHERS], (links[0], links[1])
+    others = others[:_OTHERS]
     named = [[*([] if thing is None else [thing]), *others] for thing in changed]
     holding = [
         _holding(things[0], things[1], view) if len(things) > 1 else []
@@ -178,61 +153,45 @@ def _seen(thing: SceneObject, view: View) -> tuple[float, float]:
     return x * right_x + y * right_y, x * away_x + y * away_y
 
 
-def _phrases(
-    named: Sequence[SceneObject], scene: Sequence[SceneObject], config: OracleConfig, pair_id: str, image: Image
-) -> list[_Phrase]:
-    """The named objects, some of them disturbed, and the objects that are not there."""
+def _looks(
+    named: Sequence[SceneObject], scene: Sequence[SceneObject], config: OracleConfig, pair_id: str, image: str
+) -> list[_Look]:
+    """The words of the named objects, some of them disturbed, and of the objects that are not there."""
     taken = {_look(thing) for thing in scene}
-    phrases, extra = [], []
+    looks, extra = [], []
     for number, thing in enumerate(named):
         look = _look(thing)
-        phrases.append(_Phrase(look))
         rng = _rng(config, pair_id, f"{image} {number}")
-        if rng.random() >= config.noise:
-            continue
-        absent = [other for other in product(*VALUES.values()) if other not in taken]
-        match kind := config.noise_kinds[int(rng.integers(len(config.noise_kinds)))]:
-            case "wrong_object":
-                phrases[-1] = _Phrase(
-                    _drawn([other for other in absent if _differing(other, look) == 4], rng), (0, 4, kind)
-                )
-            case "wrong_attribute":
-                wrong = _drawn([other for other in absent if _differing(other, look) == 1], rng)
-                index = next(i for i in range(4) if wrong[i] != look[i])
-                phrases[-1] = _Phrase(wrong, (index, index + 1, kind))
-            case "extra_object":
-                extra.append(_Phrase(_drawn(absent, rng), (0, 4, kind)))
-            case "missing_detail":
-                index = int(rng.integers(3))  # not the shape
-                phrases[-1] = _Phrase(look[:index] + look[index + 1 :], (index, index, kind))
-    return phrases + extra
+        if rng.random() < config.noise:
+            absent = [other for other in product(*VALUES.values()) if other not in taken]
+            match _NOISE[int(rng.integers(len(_NOISE)))]:
+                case "wrong_object":
+                    look = _drawn([other for other in absent if _differing(other, look) == 4], rng)
+                case "wrong_attribute":
+                    look = _drawn([other for other in absent if _differing(other, look) == 1], rng)
+                case "extra_object":
+                    extra.append(_drawn(absent, rng))
+                case "missing_detail":
+                    index = int(rng.integers(3))  # not the shape
+                    look = look[:index] + look[index + 1 :]
+        looks.append(look)
+    return looks + extra
 
 
-def _text(
-    phrases: Sequence[_Phrase], link: _Link, words: Mapping[str, str]
-) -> tuple[str, list[tuple[int, int, NoiseKind]]]:
-    """The description, and the character ranges of what is wrong in it."""
-    if not phrases:
-        return EMPTY, []
+def _text(looks: Sequence[_Look], link: _Link, words: Mapping[str, str]) -> str:
+    if not looks:
+        return EMPTY
     text = ""
-    wrong: list[tuple[int, int, NoiseKind]] = []
-    for number, phrase in enumerate(phrases):
+    for number, look in enumerate(looks):
         if number == 1 and link.relation is not None:
             text += f" {words[link.relation]} "
         elif number:
-            after = ", " if link.relation is not None or number < len(phrases) - 1 else " "
-            text += after + ("and " if number == len(phrases) - 1 else "")
-        text += "a"
-        ends = [len(text)]
-        for value in phrase.look:
-            text += f" {words[value]}"
-            ends.append(len(text))
-        if phrase.wrong is not None:
-            start, end, kind = phrase.wrong
-            wrong.append((ends[start] + 1, ends[end] if end > start else ends[start] + 1, kind))
+            after = ", " if link.relation is not None or number < len(looks) - 1 else " "
+            text += after + ("and " if number == len(looks) - 1 else "")
+        text += " ".join(["a", *(words[value] for value in look)])
         if number == 0 and link.position is not None:
             text += f" {link.position}"
-    return text, wrong
+    return text
 
 
 def _look(thing: SceneObject) -> _Look:

@@ -9,7 +9,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from idc.changeimti.change_regions import COLOURS, POSITIONS, grid_position
+from idc.changeimti.change_regions import GREYS, POSITIONS, grid_position
 from idc.data.images import encode_png
 from idc.data.pipeline import Batch
 from idc.data.schema import NO_CHANGE, ChangePair
@@ -24,8 +24,8 @@ from idc.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Building, Road, 
 from idc.rendered.satellite.siting import draw_site
 from idc.rendered.scene_rows import rows_of_scenes
 
-ROAD, BUILDING = (COLOURS["labels"][name][0] for name in ("road", "building"))
-"""Values of a class mask, those of LEVIR-MCI's labels; 0 is what has not changed."""
+ROAD, BUILDING = GREYS.values()
+"""Values of a class mask; 0 is what has not changed."""
 
 MAX_SITES = 60
 """Most sites drawn for an index before it is given up."""

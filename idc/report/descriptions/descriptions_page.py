@@ -1,17 +1,16 @@
-"""The page of described pairs: counts, cost, refused answers, repetitions (table 14 of NAMC), pairs with pictures."""
+"""The page of described pairs: counts, refused answers, repetitions (table 14 of NAMC), pairs with pictures."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from markupsafe import Markup
 
 from idc.data.images import ImageError, decode_image
 from idc.data.store import iter_rows
 from idc.mining.descriptions.config import DescribeJob
-from idc.mining.descriptions.describing import NOISE, ORIGIN
+from idc.mining.descriptions.describing import ORIGIN
 from idc.mining.descriptions.description_statistics import (
     PUBLISHED,
     RESULT,
@@ -49,13 +48,11 @@ def descriptions_page(job: DescribeJob, summary: DescriptionSummary, pairs: Sequ
     rejected = {reason: f"{count:,} pairs" for reason, count in summary.rejected.items()}
     refused = summary.asked.examples if summary.asked is not None else {}
     shown = f"{len(pairs)} of {summary.described:,} described pairs, evenly spaced."
-    marks = " Dotted words are wrong; “…” marks a missing one." if summary.noise is not None else ""
     return pg.Page("Described pairs", f"{job.pairs}, described by {summary.describer}", [
         pg.Section("Overview", [
             pg.Tiles(_tiles(summary)),
             pg.Facts(settings),
             pg.Facts(rejected, title="Without a description", folded=True),
-            pg.Facts(_noise(summary), title="Noise", folded=True),
         ]),
         pg.Section("Answers", [
             pg.Facts(_asked(summary)), *(pg.Bullets(lines, title=code) for code, lines in refused.items())
@@ -66,7 +63,7 @@ def descriptions_page(job: DescribeJob, summary: DescriptionSummary, pairs: Sequ
             note="Sentences that are equal letter for letter, as in table 14 of the NAMC paper; the last column is the "
             "paper's.",
         )]),
-        pg.Section("Pairs", [pg.Cards(pairs, note=shown + marks)]),
+        pg.Section("Pairs", [pg.Cards(pairs, note=shown)]),
     ])  # fmt: skip
 
 
@@ -78,13 +75,8 @@ def _tiles(summary: DescriptionSummary) -> list[tuple[str, str, str]]:
         tiles.append(
             ("answers refused", f"{asked.refused_share:.2%}", f"{refused:,} of {asked.answers:,}; paper: 0.2%")
         )
-        cost = "no prices given" if asked.cost is None else f"{asked.cost:,.4g}"
         tokens = f"{asked.prompt_tokens:,} prompt, {asked.completion_tokens:,} completion"
         tiles.append(("tokens", f"{asked.prompt_tokens + asked.completion_tokens:,}", tokens))
-        tiles.append(("cost", cost, f"{asked.uncounted:,} answers without a count" if asked.uncounted else ""))
-    if (noise := summary.noise) is not None:
-        share = noise.wrong_words / max(1, noise.words)
-        tiles.append(("wrong words", f"{share:.1%}", f"{noise.wrong_words:,} of {noise.words:,}"))
     repeated = summary.repetition["all"]
     tiles.append(("repeated sentences", f"{repeated.share:.2%}", f"{repeated.repeated:,} of {repeated.total:,}"))
     return tiles
@@ -97,14 +89,6 @@ def _asked(summary: DescriptionSummary) -> dict[str, str]:
         **{f"accepted at question {number}": f"{count:,} pairs" for number, count in asked.by_question.items()},
         **{f"refused: {code}": f"{count:,} answers" for code, count in asked.refused.items()},
     }
-
-
-def _noise(summary: DescriptionSummary) -> dict[str, str]:
-    if (noise := summary.noise) is None:
-        return {}
-    share = noise.noisy_images / max(1, noise.images)
-    kinds = {kind.replace("_", " "): f"{count:,}" for kind, count in noise.kinds.items()}
-    return {"images with noise": f"{noise.noisy_images:,} of {noise.images:,} ({share:.1%})", **kinds}
 
 
 def _row(name: str, row: Repetition) -> list[str]:
@@ -127,31 +111,16 @@ def _shown(job: DescribeJob, described: int) -> Iterator[pg.Card]:
         tags = [row["pair_id"], *([row["change_type"]] if row["change_type"] else [])]
         if (origin := meta.get(ORIGIN)) is not None:
             tags += [origin["instruction"], f"question {origin['question']}"]
-        lines = [("said small", line) for line in _lines(job, row["captions"][0], meta.get(NOISE, []))]
+        lines = [("said small", line) for line in _lines(job, row["captions"][0])]
         yield pg.Card(row["pair_id"], views, lines, tags)
 
 
-def _lines(job: DescribeJob, caption: str, noise: Sequence[dict[str, Any]]) -> list[Markup]:
+def _lines(job: DescribeJob, caption: str) -> list[Markup]:
     """The description of each image with its verb."""
     if job.prompt == "conventional":
         return [pg.html_join([pg.styled("soft", "caption"), caption], " ")]
     description = parse_description(caption)
-    images = (
-        ("before", f"first image {description.verb_before}", description.before),
-        ("after", f"second image {description.verb_after}", description.after),
-    )
     return [
-        pg.html_join([pg.styled("soft", name), _marked(text, [flaw for flaw in noise if flaw["image"] == image])], " ")
-        for image, name, text in images
+        pg.html_join([pg.styled("soft", f"first image {description.verb_before}"), description.before], " "),
+        pg.html_join([pg.styled("soft", f"second image {description.verb_after}"), description.after], " "),
     ]
-
-
-def _marked(text: str, noise: Sequence[dict[str, Any]]) -> Markup:
-    """The text with its noise dotted; a missing word is an ellipsis."""
-    pieces: list[pg.Text_] = []
-    end = 0
-    for flaw in sorted(noise, key=lambda flaw: flaw["start"]):
-        wrong = text[flaw["start"] : flaw["end"]]
-        pieces += [text[end : flaw["start"]], pg.struck(wrong or "…", flaw["kind"].replace("_", " "))]
-        end = flaw["end"]
-    return pg.html_join([*pieces, text[end:]])

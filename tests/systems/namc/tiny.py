@@ -32,7 +32,7 @@ def described_pairs(world: World, folder: Path, noise: float = 0.3) -> str:
     rows = []
     for row in iter_rows(world.pairs):
         meta = json.loads(row["meta"])
-        description, _ = describe_by_oracle(row["pair_id"], meta, OracleConfig(noise=noise))
+        description = describe_by_oracle(row["pair_id"], meta, OracleConfig(noise=noise))
         rows.append({**row, "captions": [description.sentence()]})
     return write_pairs(folder, rows)
 
