@@ -16,17 +16,14 @@ So 4 micro-batches are equivalent to 1 large one, and 2 workers to 1, except for
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import Tensor
 
 from idc.data.images import decode_image
 from idc.data.store import MappedRows
@@ -47,7 +44,7 @@ _NUM_PICTURES = 8
 
 
 class TokenizerTask(Task):
-    """Reconstruction, commitment, the moving codebook, and optionally a patch discriminator.
+    """Reconstruction, commitment and the moving codebook.
 
     Args:
         tokenizer: shape of the tokenizer.
@@ -73,7 +70,6 @@ class TokenizerTask(Task):
         self.loss = loss
         self.seed = seed
         self.grad_accumulation = grad_accumulation
-        self.discriminator = PatchDiscriminator() if loss.adversarial else None
         codes, width = tokenizer.codebook_size, tokenizer.latent_dim
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
         self.register_buffer("code_counts", torch.zeros(codes))
@@ -117,11 +113,6 @@ class TokenizerTask(Task):
         l1, l2 = (made_BCHW - target_BCHW).abs().mean(), (made_BCHW - target_BCHW).square().mean()
         total = self.loss.l1 * l1 + self.loss.l2 * l2 + self.loss.commitment * commitment
         logs.update(l1=l1, l2=l2, commitment=commitment, quantised=float(quantised))
-        if self.discriminator is not None:
-            fooled, discriminator_loss = adversarial_losses(self.discriminator, made_BCHW, target_BCHW)
-            on = float(step >= self.loss.adversarial_start)
-            total = total + on * self.loss.adversarial * fooled + on * discriminator_loss
-            logs.update(fooled=fooled, discriminator=discriminator_loss)
         if self.training:
             self._gather(z_BND.detach(), tokens_BN, step)
             self._micro += 1
@@ -247,36 +238,6 @@ class TokenizerTask(Task):
             "codebook_usage": float((counts > 0).mean()),
             "perplexity": float(np.exp(-(share * np.log(share)).sum())),
         }
-
-
-class PatchDiscriminator(nn.Module):
-    """Classifies overlapping patches as real or made: (B, 3, H, W) to logits (B, 1, H / 8, W / 8).
-
-    Without batch normalisation, so that its output for an image does not depend on the rest of the micro-batch.
-    """
-
-    def __init__(self, channels: int = 32) -> None:
-        super().__init__()
-        widths = (3, channels, 2 * channels, 4 * channels)
-        layers: list[nn.Module] = []
-        for before, after in itertools.pairwise(widths):
-            layers += [nn.Conv2d(before, after, 4, stride=2, padding=1), nn.LeakyReLU(0.2)]
-        self.layers = nn.Sequential(*layers, nn.Conv2d(widths[-1], 1, 3, padding=1))
-
-    def forward(self, images: Tensor) -> Tensor:
-        return cast(Tensor, self.layers(images))
-
-
-def adversarial_losses(discriminator: nn.Module, generated: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns (the generator's loss, the discriminator's hinge loss), to be minimised together by one optimizer.
-
-    The first uses the discriminator with detached weights, so it trains only the generator; the second uses detached
-    images, so it trains only the discriminator.
-    """
-    fixed = {name: parameter.detach() for name, parameter in discriminator.named_parameters()}
-    fooled = -functional_call(discriminator, fixed, (generated,)).mean()
-    judged = F.relu(1 + discriminator(generated.detach())).mean() + F.relu(1 - discriminator(real)).mean()
-    return fooled, judged / 2
 
 
 def kmeans(rows: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
