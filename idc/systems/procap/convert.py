@@ -111,7 +111,7 @@ def convert(job: ConvertJob, *, overwrite: bool = False) -> list[Dropped]:
         tokenizer = convert_vqgan(ledger, job.image_size)
         ledger.close()
         tokenizer.save(out)
-        (out / CONVERSION).write_text(conversion_text(note, ledger.dropped), encoding="utf-8")
+        add_file(out, CONVERSION, conversion_text(note, ledger.dropped))
     elif job.kind == "stage1":
         _write_stage_1(job, ledger, note)
     else:

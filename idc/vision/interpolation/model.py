@@ -21,7 +21,6 @@ their own resolution, to the first and to the last frame.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -31,12 +30,11 @@ from torch import Tensor, nn
 from idc.vision.interpolation.config import VFIformerConfig
 from idc.vision.interpolation.flow_network import FlowNet, WarpedFeatures, warp
 from idc.vision.interpolation.window_transformer import WindowTransformer
-from idc.vision.saved_network import load_weights, read_network_config, save_network
-
-PREPROCESS = {"channels": "RGB", "range": [0.0, 1.0], "size": "any"}
 
 OFFICIAL_CROP = 192
 """Crop size of the official training; its checkpoints hold the attention masks for it."""
+_MULTIPLE = 64
+"""Images are padded to multiples of this, by zeros, evenly on both sides (official test), and the result is cropped."""
 
 
 class MiddleFrame(NamedTuple):
@@ -78,8 +76,7 @@ class VFIformer(nn.Module):
     def forward(self, first: Tensor, last: Tensor) -> MiddleFrame:
         """Predict the middle of two batches of frames: float RGB (B, 3, H, W) in [0, 1], any size."""
         height, width = first.shape[-2:]
-        multiple = self.config.pad_multiple
-        down, across = -height % multiple, -width % multiple
+        down, across = -height % _MULTIPLE, -width % _MULTIPLE
         top, left = down // 2, across // 2
         first, last = (
             F.pad(images.flip(1), [left, across - left, top, down - top]) for images in (first, last)
@@ -89,7 +86,7 @@ class VFIformer(nn.Module):
         return MiddleFrame(frame[inside].flip(1), flow[inside], estimates)
 
     def middle_of(self, first: Tensor, last: Tensor) -> MiddleFrame:
-        """The network itself: BGR in and out, sizes that ``pad_multiple`` divides."""
+        """The network itself: BGR in and out, sizes that 16 and eight windows divide."""
         with torch.autocast(first.device.type, enabled=False):  # bf16 would put a flow of 20 pixels 0.06 off
             estimates = self.flownet(first, last)
             flow, to_first, to_last = self.refinenet(first, last, estimates[-1])
@@ -99,21 +96,3 @@ class VFIformer(nn.Module):
         residual, mask = 2 * torch.sigmoid(out[:, :3]) - 1, torch.sigmoid(out[:, 3:])
         frame = warped_first * mask + warped_last * (1 - mask) + residual
         return MiddleFrame(frame.clamp(0, 1), flow, estimates)
-
-    # -- at rest -----------------------------------------------------------------------------------------------------
-
-    def save(self, folder: Path | str) -> None:
-        """Write config.json, model.safetensors and preprocess.json."""
-        save_network(folder, self, self.config, PREPROCESS)
-
-    @classmethod
-    def load(cls, folder: Path | str) -> VFIformer:
-        """Read what :meth:`save` wrote, for inference.
-
-        Raises:
-            ValueError: a file is missing or damaged, or does not fit the network in every tensor.
-        """
-        config, _ = read_network_config(folder, VFIformerConfig, "an interpolator")
-        model = cls(config)
-        load_weights(model, folder)
-        return model

@@ -141,7 +141,7 @@ class WindowBlock(nn.Module):
         self.norm1 = nn.LayerNorm(width)
         self.attn = kind(width, window, config.heads, tables=crop_size is not None)
         self.norm2 = nn.LayerNorm(width)
-        self.mlp = Mlp(width, int(width * config.mlp_ratio))
+        self.mlp = Mlp(width, width * config.hidden)
         if shifted and crop_size is not None:
             same, wide = shift_masks(crop_size, crop_size, window)
             for name, mask in ({"attn_mask_x": same, "attn_mask_y": wide} if cross else {"attn_mask": same}).items():

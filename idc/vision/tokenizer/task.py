@@ -16,7 +16,6 @@ So 4 micro-batches are equivalent to 1 large one, and 2 workers to 1, except for
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -28,13 +27,21 @@ from torch import Tensor
 from idc.data.images import decode_image
 from idc.data.store import MappedRows
 from idc.training.context import Context
-from idc.training.data import EvalLoader, Loader, Loaders, sample_rng
-from idc.training.loop import fit
+from idc.training.data import sample_rng
+from idc.training.system import Parts, System
 from idc.training.task import Batch, Task
 from idc.vision.image_quality import contact_sheet, psnr_ssim
 from idc.vision.tokenizer.config import TokenizerConfig, TokenizerLossConfig, TrainTokenizerJob
 from idc.vision.tokenizer.linear_start import start_linear
-from idc.vision.tokenizer.model import ImageTokenizer, nearest_rows, prepare_frame, to_frames, to_images
+from idc.vision.tokenizer.model import (
+    SYSTEM,
+    ImageTokenizer,
+    artifact_settings,
+    nearest_rows,
+    prepare_frame,
+    to_frames,
+    to_images,
+)
 
 _POOL_FACTOR = 8
 """Encoder outputs kept for the first k-means, as a multiple of the number of codes."""
@@ -336,45 +343,27 @@ def collate_images(samples: list[tuple[np.ndarray, bool]]) -> dict[str, Tensor]:
 # -- the run -----------------------------------------------------------------------------------------------------
 
 
-def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Train on this rank; ``payload`` is a resolved :class:`TrainTokenizerJob`. Returns what ``fit`` returns.
-
-    The tokenizer is written to ``<run>/artifact``, as :meth:`ImageTokenizer.save` does, with metrics.json next to it.
-    """
-    job = TrainTokenizerJob.model_validate(payload)
+def _build(job: TrainTokenizerJob, context: Context) -> Parts:
     task = TokenizerTask(job.tokenizer, job.loss, job.train.seed, job.train.grad_accumulation)
     rows = {split: MappedRows(job.pairs, columns=["before", "after"], split=split) for split in ("train", "val")}
-    images = {
-        split: TokenizerImages(
-            rows[split],
-            job.tokenizer,
-            job.loss,
-            augment=split == "train",
-            seed=job.train.seed,
-            limit=job.max_pairs if split == "train" else None,
-        )
-        for split in rows
-    }
+
+    def images(split: str, augment: bool) -> TokenizerImages:
+        limit = job.max_pairs if split == "train" else None
+        return TokenizerImages(rows[split], job.tokenizer, job.loss, augment=augment, seed=job.train.seed, limit=limit)
+
     if job.loss.linear_start:
-        plain = TokenizerImages(rows["train"], job.tokenizer, job.loss, augment=False, limit=job.max_pairs)
+        plain = images("train", augment=False)
         indices = range(0, len(plain), -(-len(plain) // _LINEAR_START_IMAGES))
         start_linear(task.tokenizer, to_images(np.stack([plain.get(index, 0)[0] for index in indices])))
-    limit = None if job.validation_pairs is None else 2 * job.validation_pairs
-    size = max(1, job.train.micro_batch_size // context.world_size)
-    loaders = Loaders(
-        Loader(images["train"], collate_images, job.train, context.rank, context.world_size),
-        EvalLoader(images["val"], size, context.rank, context.world_size, collate_images, limit)
-        if len(images["val"])
-        else None,
+    return Parts(
+        task,
+        images("train", augment=True),
+        images("val", augment=False) if len(rows["val"]) else None,
+        collate_images,
+        lambda: artifact_settings(job.tokenizer),
+        weights="tokenizer.",
+        limit=None if job.validation_pairs is None else 2 * job.validation_pairs,
     )
 
-    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
-        tokenizer = ImageTokenizer(job.tokenizer)
-        weights = {name: tensor for name, tensor in state.items() if name.startswith("tokenizer.")}
-        tokenizer.load_state_dict({name.removeprefix("tokenizer."): tensor for name, tensor in weights.items()})
-        tokenizer.save(context.run_dir / "artifact")
-        (context.run_dir / "artifact" / "metrics.json").write_text(
-            json.dumps(metrics, indent=1) + "\n", encoding="utf-8"
-        )
 
-    return fit(task, loaders, context, job.train, export=export)
+train = System(SYSTEM, TrainTokenizerJob, _build).train

@@ -24,7 +24,7 @@ class ProceduresConfig(ConfigModel):
     """Interpolator of a frame half way between two: bidirectional DIS optical flow, their mean, or VFIformer, as in the
     paper (set gpus_per_actor: on a CPU the full one takes seconds per frame)."""
     interpolation_weights: str | None = None
-    """Weights of vfiformer: an official checkpoint (net_220.pth), or the folder of a VFIformer."""
+    """Weights of vfiformer: an official checkpoint (net_220.pth)."""
     strategy: Literal["visual", "visual_text", "mixed", "random", "uniform"] = "visual"
     """How key frames are chosen (appendix C, figure 4). `visual`: by the confidence of eq. 2 from the similarity of the
     frames to both ends; `visual_text`: by the confidence from how well the change from before to a frame, and from the
