@@ -70,7 +70,7 @@ def convert_clip4idc(
     refuse_faults(layout_faults(tensors, expected, "CLIP4IDC"), path, "CLIP4IDC")
     encoder = PairEncoder(config, size, tokens)
     encoder.load_state_dict(tensors)
-    encoder.save(out, card=f"Converted from CLIP4IDC's {Path(path).name}.", source=Path(path).name)
+    encoder.save(out, card=f"Converted from CLIP4IDC's {Path(path).name}.")
     return dropped
 
 
