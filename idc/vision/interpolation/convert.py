@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from idc.training.foreign import Ledger, find_state, layout_faults, read_checkpoint, refuse_faults
+from idc.training.foreign import Ledger, find_state, read_checkpoint
 from idc.vision.interpolation.config import VFIformerConfig
 from idc.vision.interpolation.model import VFIformer
 from idc.vision.interpolation.window_transformer import relative_positions, shift_masks
@@ -21,24 +21,20 @@ def load_vfiformer(path: Path | str) -> VFIformer:
     Raises:
         ValueError: the file cannot be read, or a tensor is missing, unknown or of another shape.
     """
-    state = find_state(read_checkpoint(path), None, path)
-    config, crop_size = _shape(Ledger(state, str(path)))
+    ledger = Ledger(find_state(read_checkpoint(path), None, path), str(path))
+    config, crop_size = _shape(ledger)
     with torch.device("meta"):
         layout = VFIformer(config, crop_size)
-    expected = layout.state_dict()
-    faults = layout_faults(state, expected, "VFIformer")
     same, wide = shift_masks(crop_size, crop_size, config.window)
     tables = {"attn_mask": same, "attn_mask_x": same, "attn_mask_y": wide}
     tables["relative_position_index"] = relative_positions(config.window)
-    constants = {name: tables[name.rpartition(".")[2]] for name, _ in layout.named_buffers()}
-    faults += [
-        f"has other values in the constant table {name}"
-        for name, value in constants.items()
-        if name in state and state[name].shape == value.shape and not torch.equal(state[name].to(value.dtype), value)
-    ]
-    refuse_faults(faults, path, "VFIformer")
+    state = {name: ledger.take(name, own.shape) for name, own in layout.state_dict().items()}
+    ledger.close()
+    for name, _ in layout.named_buffers():
+        if not torch.equal(state.pop(name), tables[name.rpartition(".")[2]]):
+            raise ValueError(f"{path} has other values in the constant table {name} than VFIformer")
     model = VFIformer(config)
-    model.load_state_dict({name: state[name] for name in expected if name not in constants})
+    model.load_state_dict(state)
     return model.eval().requires_grad_(False)
 
 
