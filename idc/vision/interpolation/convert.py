@@ -16,25 +16,23 @@ from idc.vision.interpolation.window_transformer import relative_positions, shif
 def load_vfiformer(path: Path | str) -> VFIformer:
     """Load a checkpoint of the official code, for inference; the shapes of its tensors are those of the network.
 
-    Every tensor is used, or is a constant table that is compared with ours (buffers, at the crop size of its masks).
+    Every tensor is used, or is a constant table that is compared with ours (attention masks at the crop size of the
+    official training, relative positions); the network computes those for the size at hand.
 
     Raises:
         ValueError: the file cannot be read, or a tensor is missing, unknown or of another shape.
     """
     ledger = Ledger(find_state(read_checkpoint(path), None, path), str(path))
     config, crop_size = _shape(ledger)
-    with torch.device("meta"):
-        layout = VFIformer(config, crop_size)
+    model = VFIformer(config)
+    model.load_state_dict({name: ledger.take(name, own.shape) for name, own in model.state_dict().items()})
     same, wide = shift_masks(crop_size, crop_size, config.window)
     tables = {"attn_mask": same, "attn_mask_x": same, "attn_mask_y": wide}
     tables["relative_position_index"] = relative_positions(config.window)
-    state = {name: ledger.take(name, own.shape) for name, own in layout.state_dict().items()}
-    ledger.close()
-    for name, _ in layout.named_buffers():
-        if not torch.equal(state.pop(name), tables[name.rpartition(".")[2]]):
+    for name in ledger.state:
+        if (table := tables.get(name.rpartition(".")[2])) is not None and not torch.equal(ledger.take(name), table):
             raise ValueError(f"{path} has other values in the constant table {name} than VFIformer")
-    model = VFIformer(config)
-    model.load_state_dict(state)
+    ledger.close()
     return model.eval().requires_grad_(False)
 
 

@@ -148,7 +148,7 @@ class VFIformerMiddle:
             return first.copy()
         with torch.inference_mode():
             images = to_images(np.stack([first, second]), self.device)
-            return to_frames(self.model(images[:1], images[1:]).frame)[0]
+            return to_frames(self.model(images[:1], images[1:]))[0]
 
 
 @cache
