@@ -29,7 +29,7 @@ def main() -> None:
     from cluster.session import run_chunks, session
     from idc.mining.mining_job import already_mined, mine
     from idc.report.mining.mining_page import mining_summary, write_mining_page
-    from idc.vision.heap_features import encoder_fingerprint, extraction
+    from idc.vision.mining_features import encoder_fingerprint, extraction
 
     job = args.config
     try:

@@ -28,6 +28,7 @@ class Parts:
 
     Attributes:
         task: with its initial weights, on the rank's device.
+        validation: None where a training may do without.
         artifact: arguments of :func:`idc.training.artifact.write_artifact`; called on rank 0 at the end.
         weights: prefix of the names whose weights the artifact has, without it.
         limit: validation samples, at most.
@@ -35,7 +36,7 @@ class Parts:
 
     task: Task
     training: Dataset
-    validation: Dataset
+    validation: Dataset | None
     collate: Collate
     artifact: Callable[[], dict[str, Any]]
     weights: str = ""
@@ -62,7 +63,9 @@ class System(Generic[JobT]):
         size = max(1, job.train.micro_batch_size // world_size)
         loaders = Loaders(
             Loader(parts.training, parts.collate, job.train, rank, world_size),
-            EvalLoader(parts.validation, size, rank, world_size, parts.collate, parts.limit),
+            None
+            if parts.validation is None
+            else EvalLoader(parts.validation, size, rank, world_size, parts.collate, parts.limit),
         )
 
         def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:

@@ -87,7 +87,7 @@ class ClipFeatures(_TransformersFeatures):
 
 
 class EfficientNetLite0:
-    """Two depths of EfficientNet-Lite0 with ImageNet weights, and its classes.
+    """Two depths of EfficientNet-Lite0 with ImageNet weights.
 
     Args:
         size: pixels per side; the network was trained with 224 and takes any multiple of 32.
@@ -98,25 +98,16 @@ class EfficientNetLite0:
         self.model = efficientnet_lite0(self.device)
         self.size = size
 
+    @torch.inference_mode()
     def __call__(self, images: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Of N images the pooled head (N, 1280), and the middle block on a grid (N, 112 x 4 x 4)."""
-        with torch.inference_mode():
-            middle, head = self._run(images)
-            grid = torch.nn.functional.adaptive_avg_pool2d(middle, 4).flatten(1)
-        return np.asarray(head.cpu().numpy()), np.asarray(grid.cpu().numpy())
-
-    def classes(self, images: Iterable[np.ndarray]) -> np.ndarray:
-        """Probabilities (N, 1000) of the classes of ImageNet-1k, in its usual order."""
-        with torch.inference_mode():
-            return np.asarray(self.model._fc(self._run(images)[1]).softmax(-1).cpu().numpy())
-
-    def _run(self, images: Iterable[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
-        """The output of the middle block (N, 112, Y, X), and the pooled head (N, 1280)."""
         model = self.model
         x = middle = lite0_middle(model, _pixels(images, self.size, self.device))
         for block in model._blocks[LITE0_MIDDLE_BLOCK + 1 :]:
             x = block(x)
-        return middle, model._swish(model._bn1(model._conv_head(x))).mean((2, 3))
+        head = model._swish(model._bn1(model._conv_head(x))).mean((2, 3))
+        grid = torch.nn.functional.adaptive_avg_pool2d(middle, 4).flatten(1)
+        return np.asarray(head.cpu().numpy()), np.asarray(grid.cpu().numpy())
 
 
 LITE0_MIDDLE_BLOCK = 10

@@ -1,10 +1,15 @@
-"""Loading pretrained models of transformers, from a local folder or the hub."""
+"""Loading pretrained models of transformers, from a local folder or the hub; fingerprints of our own networks."""
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 from typing import Any
+
+from idc.data.remote_copies import local_folder
+from idc.training.artifact import CONFIG, WEIGHTS, read_artifact
+from idc.training.hashing import combined_hash, file_hash
 
 
 def load_pretrained(kind: Any, source: Path | str, setting: str) -> Any:
@@ -30,3 +35,12 @@ def load_pretrained(kind: Any, source: Path | str, setting: str) -> Any:
             f"{setting}={str(source)!r} cannot be loaded as {kind.__name__}: its weights are no safetensors, and "
             "refer to more than tensors, which may run code; take a copy of the model in safetensors"
         ) from None
+
+
+def network_fingerprint(path: Path | str) -> str:
+    """A short hash of the settings and weights of an artifact, or of one file."""
+    path = local_folder(path)
+    if path.is_file():
+        return file_hash(path)[:20]
+    settings = json.dumps(read_artifact(path).config, sort_keys=True)
+    return combined_hash({CONFIG: settings, WEIGHTS: file_hash(path / WEIGHTS)})[:20]

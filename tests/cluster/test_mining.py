@@ -11,7 +11,7 @@ from cluster.config import ClusterConfig
 from cluster.session import run_chunks
 from idc.data.pipeline import run_local
 from idc.mining.mining_job import mine
-from idc.vision.heap_features import encoder_fingerprint, extraction
+from idc.vision.mining_features import encoder_fingerprint, extraction
 from tests.mining.heaps import job, make_heap
 from tests.mining.test_mining_job import digests
 

@@ -18,7 +18,7 @@ from idc.data.schema import ChangePair
 from idc.data.store import DatasetFolder, Manifest, iter_rows, read_manifest, read_rejects
 from idc.mining.config import MinePairsJob
 from idc.mining.mining_job import STEPS, already_mined, mine
-from idc.vision.heap_features import encoder_fingerprint, extraction
+from idc.vision.mining_features import encoder_fingerprint, extraction
 from tests.mining.heaps import job, make_heap, scene
 
 Mined = tuple[Path, Path, dict[str, int]]

@@ -28,7 +28,6 @@ from idc.training.base import BaseName
 from idc.training.loop import save_safetensors
 from tests.systems.procap.world import TOKENIZER
 from tests.training.toy import ToyTask
-from tests.vision.interpolation.test_vfiformer import TINY
 
 
 @pytest.fixture
@@ -81,7 +80,6 @@ def test_what_is_written_takes_the_umask(tmp_path: Path) -> None:
     """Else a server of another user cannot read it: safetensors writes for the owner alone, and so does tempfile."""
     from transformers import CLIPVisionConfig, CLIPVisionModel
 
-    from idc.vision.interpolation.model import VFIformer
     from idc.vision.tokenizer.model import ImageTokenizer
     from idc.vlm.base import save_model
 
@@ -89,7 +87,6 @@ def test_what_is_written_takes_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         ImageTokenizer(TOKENIZER).save(tmp_path / "out" / "tokenizer")
-        VFIformer(TINY).save(tmp_path / "out" / "interpolator")
         save_model(CLIPVisionModel(CLIPVisionConfig(**small)), tmp_path / "out" / "model")
         save_safetensors(ToyTask().state_dict(), tmp_path / "out" / "best.safetensors")
         private = Path(tempfile.mkdtemp(dir=tmp_path))
@@ -101,7 +98,7 @@ def test_what_is_written_takes_the_umask(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "out").rglob("*")}
-    assert len([path for path in modes if path.suffix == ".safetensors"]) == 6
+    assert len([path for path in modes if path.suffix == ".safetensors"]) == 5
     assert {path: oct(mode) for path, mode in modes.items() if mode != (0o750 if path.is_dir() else 0o640)} == {}
 
 

@@ -204,7 +204,7 @@ def _shared(config: ObjectsConfig) -> ObjectsCaptioner:
 
 def _region_text(changes: Changes, words: Sequence[Claim]) -> str:
     """The sentence without names of objects."""
-    text = region_sentence(changes.regions, *_state(changes.comparison))
+    text = region_sentence(changes.regions, changes.comparison)
     if not words:
         return text
     words_text = sentence_of(words, explained=False)
@@ -213,9 +213,5 @@ def _region_text(changes: Changes, words: Sequence[Claim]) -> str:
 
 def _sentence(claims: Sequence[Claim], explained: bool, comparison: Comparison) -> str:
     if not claims:
-        return unchanged_sentence("Nothing", *_state(comparison))
+        return unchanged_sentence("Nothing", comparison)
     return f"{sentence_of(claims, explained)}{light_sentence(comparison.light)}"
-
-
-def _state(comparison: Comparison) -> tuple[bool, bool, bool, float]:
-    return comparison.moved, comparison.small, comparison.shaded, comparison.light

@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 
 from idc.captioning.contract import Region
+from idc.systems.objects.comparison import Comparison
 
 INCOMPARABLE = "No single region can be named: too much of the two images differs, or their views do."
 MOVED = "Positions differ, as when the camera moves."
@@ -22,44 +23,34 @@ _WIDE = 0.6
 """Share of the image's width or height from which a region has no single position across it."""
 
 
-def region_sentence(regions: Sequence[Region], moved: bool, small: bool, shaded: bool, light: float) -> str:
-    """The caption of a pair that is comparable, without names of objects.
-
-    Args:
-        regions: the largest first.
-        moved, small, shaded, light: as in :class:`idc.systems.objects.comparison.Comparison`.
-    """
+def region_sentence(regions: Sequence[Region], comparison: Comparison) -> str:
+    """The caption of a pair that is comparable, by its regions, the largest first, without names of objects."""
     if not regions:
-        return unchanged_sentence("No region", moved, small, shaded, light)
+        return unchanged_sentence("No region", comparison)
     count = "one region" if len(regions) == 1 else f"{len(regions)} regions"
     named = "; ".join(_region(region) for region in regions[:_NAMED])
     if len(regions) > _NAMED:
         total = _percent(sum(region.share for region in regions))
         named = f"{total} of the picture in all, the largest {named}"
-    if moved:
+    if comparison.moved:
         text = f"{MOVED} Apart from that, {count} may have changed, or may be hidden in one of the views: {named}."
     else:
-        text = f"at least {count}" if small else count
+        text = f"at least {count}" if comparison.small else count
         text = f"{text[0].upper()}{text[1:]} changed: {named}."
-        if shaded:
+        if comparison.shaded:
             text += " Other parts differ in brightness alone."
-    return f"{text}{light_sentence(light)}"
+    return f"{text}{light_sentence(comparison.light)}"
 
 
-def unchanged_sentence(subject: str, moved: bool, small: bool, shaded: bool, light: float) -> str:
-    """The caption where nothing is claimed.
-
-    Args:
-        subject: of the sentence: "Nothing", "No region".
-        moved, small, shaded, light: as in :func:`region_sentence`.
-    """
-    if moved:
+def unchanged_sentence(subject: str, comparison: Comparison) -> str:
+    """The caption where nothing is claimed; its subject is "Nothing" or "No region"."""
+    if comparison.moved:
         text = "No change was found, but positions differ, as when the camera moves."
     else:
-        text = f"{subject} {'clearly ' if small or shaded else ''}changed."
-        if shaded:
+        text = f"{subject} {'clearly ' if comparison.small or comparison.shaded else ''}changed."
+        if comparison.shaded:
             text += " Parts differ in brightness alone."
-    return f"{text}{light_sentence(light)}"
+    return f"{text}{light_sentence(comparison.light)}"
 
 
 def light_sentence(light: float) -> str:

@@ -100,18 +100,17 @@ def convert(job: ConvertJob, *, overwrite: bool = False) -> list[Dropped]:
     note = {"weights": source.name, "sha256": file_hash(source), "settings": settings}
     if (done := dropped_before(out, note, overwrite)) is not None:
         return done
-    if job.kind == "clip4idc":
-        left = convert_clip4idc(source, out, tokenizer=job.clip_tokenizer, separate_layers=job.separate_layers)
-        dropped = [Dropped(*item) for item in left]
-        add_file(out, CONVERSION, conversion_text(note, dropped))
-        return dropped
     checkpoint = read_checkpoint(source)
-    ledger = Ledger(find_state(checkpoint, _STATE_KEYS[job.kind], source), source.name)
-    if job.kind == "vqgan":
+    ledger = Ledger(find_state(checkpoint, _STATE_KEYS.get(job.kind), source), source.name)
+    if job.kind == "clip4idc":
+        encoder = convert_clip4idc(ledger, tokenizer=job.clip_tokenizer, separate_layers=job.separate_layers)
+        encoder.save(out, card=f"Converted from CLIP4IDC's {source.name}.")
+        add_file(out, CONVERSION, conversion_text(note, ledger.dropped))
+    elif job.kind == "vqgan":
         tokenizer = convert_vqgan(ledger, job.image_size)
         ledger.close()
         tokenizer.save(out)
-        (out / CONVERSION).write_text(conversion_text(note, ledger.dropped), encoding="utf-8")
+        add_file(out, CONVERSION, conversion_text(note, ledger.dropped))
     elif job.kind == "stage1":
         _write_stage_1(job, ledger, note)
     else:

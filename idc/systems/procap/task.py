@@ -23,7 +23,7 @@ from idc.training.caption_validation import CaptioningTask
 from idc.training.context import Context
 from idc.training.system import Parts, System
 from idc.training.task import Batch, Task, mean_per_sample
-from idc.vision.saved_network import network_fingerprint
+from idc.vision.pretrained import network_fingerprint
 from idc.vision.tokenizer.model import ImageTokenizer, tokenizer_preprocess
 
 STAGE_1_CARD: dict[str, Any] = {

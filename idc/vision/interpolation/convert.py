@@ -1,5 +1,4 @@
-"""Weights of VFIformer: artifacts of our training, or the official checkpoints (``net_220.pth``), plain state dicts of
-the full or of the small variant."""
+"""Weights of VFIformer: official checkpoints (``net_220.pth``), plain state dicts of the full or the small variant."""
 
 from __future__ import annotations
 
@@ -7,72 +6,56 @@ import math
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from idc.data.remote_copies import local_folder
-from idc.training.foreign import find_state, layout_faults, read_checkpoint, refuse_faults
+from idc.training.foreign import Ledger, find_state, read_checkpoint
 from idc.vision.interpolation.config import VFIformerConfig
 from idc.vision.interpolation.model import VFIformer
 from idc.vision.interpolation.window_transformer import relative_positions, shift_masks
-from idc.vision.saved_network import network_fingerprint
 
 
 def load_vfiformer(path: Path | str) -> VFIformer:
-    """Load an artifact (a folder) or an official checkpoint (a file), for inference.
+    """Load a checkpoint of the official code, for inference; the shapes of its tensors are those of the network.
 
-    Raises:
-        ValueError: a file is missing or damaged, or does not fit the network in every tensor.
-    """
-    path = local_folder(path)
-    return load_official(path).eval().requires_grad_(False) if path.is_file() else VFIformer.load(path)
-
-
-def fingerprint_of_weights(path: Path | str) -> str:
-    """A short hash of an artifact's config and weights, or of a checkpoint file.
-
-    Raises:
-        ValueError: they do not load.
-    """
-    load_vfiformer(path)
-    return network_fingerprint(path)
-
-
-def load_official(path: Path | str) -> VFIformer:
-    """Load a checkpoint of the official code (``net_220.pth``); its tensors' shapes decide between the two variants.
-
-    Every tensor is used, or is a constant table that is compared with ours (buffers, at the crop size of its masks).
+    Every tensor is used, or is a constant table that is compared with ours (attention masks at the crop size of the
+    official training, relative positions); the network computes those for the size at hand.
 
     Raises:
         ValueError: the file cannot be read, or a tensor is missing, unknown or of another shape.
     """
-    state = find_state(read_checkpoint(path), None, path)
-    config, crop_size = _official_shape(state, path)
-    with torch.device("meta"):
-        layout = VFIformer(config, crop_size)
-    expected = layout.state_dict()
-    faults = layout_faults(state, expected, "VFIformer")
+    ledger = Ledger(find_state(read_checkpoint(path), None, path), str(path))
+    config, crop_size = _shape(ledger)
+    model = VFIformer(config)
+    model.load_state_dict({name: ledger.take(name, own.shape) for name, own in model.state_dict().items()})
     same, wide = shift_masks(crop_size, crop_size, config.window)
     tables = {"attn_mask": same, "attn_mask_x": same, "attn_mask_y": wide}
     tables["relative_position_index"] = relative_positions(config.window)
-    constants = {name: tables[name.rpartition(".")[2]] for name, _ in layout.named_buffers()}
-    faults += [
-        f"has other values in the constant table {name}"
-        for name, value in constants.items()
-        if name in state and state[name].shape == value.shape and not torch.equal(state[name].to(value.dtype), value)
-    ]
-    refuse_faults(faults, path, "VFIformer")
-    model = VFIformer(config)
-    model.load_state_dict({name: state[name] for name in expected if name not in constants})
-    return model
+    for name in ledger.state:
+        if (table := tables.get(name.rpartition(".")[2])) is not None and not torch.equal(ledger.take(name), table):
+            raise ValueError(f"{path} has other values in the constant table {name} than VFIformer")
+    ledger.close()
+    return model.eval().requires_grad_(False)
 
 
-def _official_shape(state: dict[str, Tensor], path: Path | str) -> tuple[VFIformerConfig, int]:
-    """The variant, and the crop size of its attention masks."""
-    first = "transformer.layers0.0.residual_group.blocks"
-    norm, mask = state.get(f"{first}.0.norm1.weight"), state.get(f"{first}.1.attn_mask")
-    if norm is None or mask is None or mask.ndim != 3:
-        raise ValueError(f"{path} is not a checkpoint of VFIformer: it has no {first}.0.norm1.weight and .1.attn_mask")
-    refine = any(name.startswith("refinenet.rf_block") for name in state)
-    window = math.isqrt(mask.shape[1])
-    config = VFIformerConfig(refine=refine, width=len(norm), window=window)
-    return config, math.isqrt(len(mask)) * window
+def _shape(ledger: Ledger) -> tuple[VFIformerConfig, int]:
+    """The shape that the tensors have, and the crop size of the attention masks."""
+    groups = "transformer.layers{}.{}.residual_group.blocks"
+    first = groups.format(0, 0)
+    masks, positions, _ = ledger.shape(f"{groups.format(0, 1)}.1.attn_mask_x")
+    hidden, width = ledger.shape(f"{first}.0.mlp.fc1.weight")
+    config = VFIformerConfig(
+        flow_channels=tuple(ledger.shape(f"flownet.block{block}.conv1.weight")[0] for block in range(3)),
+        context_channels=ledger.shape("fuse_block.0.weight")[0] // 2,
+        refine=any(name.startswith("refinenet.rf_block") for name in ledger.state),
+        width=width,
+        heads=ledger.shape(f"{first}.0.attn.relative_position_bias_table")[1],
+        window=math.isqrt(positions),
+        depths=tuple(
+            (
+                ledger.count(groups.format(level, 0) + ".{}.norm1.weight"),
+                ledger.count(groups.format(level, 1) + ".{}.norm1.weight"),
+            )
+            for level in range(4)
+        ),
+        hidden=hidden // width,
+    )
+    return config, math.isqrt(masks) * config.window

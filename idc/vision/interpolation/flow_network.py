@@ -44,7 +44,7 @@ def _conv_prelu(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
 class FlowNet(nn.Module):
     """Three blocks from coarse to fine (IFNet, Huang et al. 2022); each adds to the flow of those before it."""
 
-    def __init__(self, channels: tuple[int, int, int]) -> None:
+    def __init__(self, channels: tuple[int, ...]) -> None:
         super().__init__()
         self.block0 = FlowBlock(6, channels[0], scale=4)
         self.block1 = FlowBlock(6 + 4, channels[1], scale=2)

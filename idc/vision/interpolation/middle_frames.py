@@ -43,7 +43,7 @@ def make_middle(name: str, weights: str | None = None) -> Middle:
     """The middle called ``name``: "blend", "dis" or "vfiformer".
 
     Args:
-        weights: for vfiformer: an official checkpoint (.pth), or the folder of a VFIformer.
+        weights: for vfiformer: an official checkpoint (net_220.pth).
 
     Raises:
         ValueError: the name is unknown, or weights are missing or do not fit.
@@ -54,7 +54,7 @@ def make_middle(name: str, weights: str | None = None) -> Middle:
         return DISFlow()
     if name == "vfiformer":
         if weights is None:
-            raise ValueError("vfiformer needs weights: an official checkpoint (.pth), or the folder of a VFIformer")
+            raise ValueError("vfiformer needs weights: an official checkpoint (net_220.pth)")
         return VFIformerMiddle(weights)
     raise ValueError(f"no interpolation is called {name!r}; there are: dis, blend, vfiformer")
 
@@ -128,7 +128,7 @@ class VFIformerMiddle:
     """VFIformer's prediction, in float32, on a GPU if there is one.
 
     Args:
-        weights: an artifact's folder, or an official checkpoint.
+        weights: an official checkpoint.
     """
 
     def __init__(self, weights: Path | str) -> None:
@@ -148,7 +148,7 @@ class VFIformerMiddle:
             return first.copy()
         with torch.inference_mode():
             images = to_images(np.stack([first, second]), self.device)
-            return to_frames(self.model(images[:1], images[1:]).frame)[0]
+            return to_frames(self.model(images[:1], images[1:]))[0]
 
 
 @cache

@@ -11,18 +11,13 @@ Unusual here: the network predicts only the exact middle, not any time between; 
 that are multiples of 64 (:meth:`VFIformer.forward` takes RGB of any size, pads and crops); its flow runs in float32
 even under bf16 autocast.
 
-Submodules have the names of the official code, so that its checkpoints load. The official state dict also holds
-constant tables (attention masks for the crop size it was built at, relative positions): they are made here only with
-``crop_size``, and those of an official file are compared with ours, not used.
+Submodules have the names of the official code, so that its checkpoints load.
 
 Shapes: B images, H x W pixels, c = context_channels. Flows are (B, 4, H, W): x and y displacement, in pixels of
 their own resolution, to the first and to the last frame.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -31,37 +26,15 @@ from torch import Tensor, nn
 from idc.vision.interpolation.config import VFIformerConfig
 from idc.vision.interpolation.flow_network import FlowNet, WarpedFeatures, warp
 from idc.vision.interpolation.window_transformer import WindowTransformer
-from idc.vision.saved_network import load_weights, read_network_config, save_network
 
-PREPROCESS = {"channels": "RGB", "range": [0.0, 1.0], "size": "any"}
-
-OFFICIAL_CROP = 192
-"""Crop size of the official training; its checkpoints hold the attention masks for it."""
-
-
-class MiddleFrame(NamedTuple):
-    """VFIformer's output for two frames.
-
-    Attributes:
-        frame: (B, 3, H, W) RGB in [0, 1].
-        flow: (B, 4, H, W), the final flow.
-        estimates: (B, 4, H' / 2, W' / 2) after each of the flow network's three blocks; H' x W' is the padded size.
-    """
-
-    frame: Tensor
-    flow: Tensor
-    estimates: list[Tensor]
+_MULTIPLE = 64
+"""Images are padded to multiples of this, by zeros, evenly on both sides (official test), and the result is cropped."""
 
 
 class VFIformer(nn.Module):
-    """The network.
+    """The network."""
 
-    Args:
-        crop_size: also hold the official constant tables as buffers, with the masks for images of this side. Nothing
-            reads them: ``forward`` computes the masks for the size at hand.
-    """
-
-    def __init__(self, config: VFIformerConfig, crop_size: int | None = None) -> None:
+    def __init__(self, config: VFIformerConfig) -> None:
         super().__init__()
         c = config.context_channels
         self.config = config
@@ -73,23 +46,22 @@ class VFIformer(nn.Module):
             nn.Conv2d(2 * c, 2 * c, 3, padding=1),
             nn.LeakyReLU(0.2),
         )
-        self.transformer = WindowTransformer(config, crop_size)
+        self.transformer = WindowTransformer(config)
 
-    def forward(self, first: Tensor, last: Tensor) -> MiddleFrame:
+    def forward(self, first: Tensor, last: Tensor) -> Tensor:
         """Predict the middle of two batches of frames: float RGB (B, 3, H, W) in [0, 1], any size."""
         height, width = first.shape[-2:]
-        multiple = self.config.pad_multiple
-        down, across = -height % multiple, -width % multiple
+        down, across = -height % _MULTIPLE, -width % _MULTIPLE
         top, left = down // 2, across // 2
         first, last = (
             F.pad(images.flip(1), [left, across - left, top, down - top]) for images in (first, last)
         )  # flip: RGB to BGR
-        frame, flow, estimates = self.middle_of(first, last)
-        inside = (..., slice(top, top + height), slice(left, left + width))
-        return MiddleFrame(frame[inside].flip(1), flow[inside], estimates)
+        frame = self.middle_of(first, last)[0]
+        return frame[..., top : top + height, left : left + width].flip(1)
 
-    def middle_of(self, first: Tensor, last: Tensor) -> MiddleFrame:
-        """The network itself: BGR in and out, sizes that ``pad_multiple`` divides."""
+    def middle_of(self, first: Tensor, last: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """The network itself, BGR in and out, of sizes that 16 and eight windows divide: the frame, the final flow, and
+        the flow network's estimates after each of its blocks, at half the size."""
         with torch.autocast(first.device.type, enabled=False):  # bf16 would put a flow of 20 pixels 0.06 off
             estimates = self.flownet(first, last)
             flow, to_first, to_last = self.refinenet(first, last, estimates[-1])
@@ -98,22 +70,4 @@ class VFIformer(nn.Module):
         out = self.transformer(x, to_first, to_last)
         residual, mask = 2 * torch.sigmoid(out[:, :3]) - 1, torch.sigmoid(out[:, 3:])
         frame = warped_first * mask + warped_last * (1 - mask) + residual
-        return MiddleFrame(frame.clamp(0, 1), flow, estimates)
-
-    # -- at rest -----------------------------------------------------------------------------------------------------
-
-    def save(self, folder: Path | str) -> None:
-        """Write config.json, model.safetensors and preprocess.json."""
-        save_network(folder, self, self.config, PREPROCESS)
-
-    @classmethod
-    def load(cls, folder: Path | str) -> VFIformer:
-        """Read what :meth:`save` wrote, for inference.
-
-        Raises:
-            ValueError: a file is missing or damaged, or does not fit the network in every tensor.
-        """
-        config, _ = read_network_config(folder, VFIformerConfig, "an interpolator")
-        model = cls(config)
-        load_weights(model, folder)
-        return model
+        return frame.clamp(0, 1), flow, estimates

@@ -25,14 +25,15 @@ _MASKED = -100.0
 class WindowTransformer(nn.Module):
     """U-shaped: groups of window attention at 1, 1/2, 1/4 and 1/8, then back up by transposed convolutions."""
 
-    def __init__(self, config: VFIformerConfig, crop_size: int | None) -> None:
+    def __init__(self, config: VFIformerConfig) -> None:
         super().__init__()
         width, c = config.width, config.context_channels
         self.window = config.window
         self.conv_first = nn.Conv2d(2 * c, width, 3, padding=1)
         self.patch_embed = Normalise(width)  # before the blocks of each resolution: one norm for all
         self.layers0, self.layers1, self.layers2, self.layers3 = (
-            nn.ModuleList(groups) for groups in _groups(config, crop_size)
+            nn.ModuleList([Group(config, first, cross=False), Group(config, second, cross=level < 3)])
+            for level, (first, second) in enumerate(config.depths)
         )
         self.conv_after_body0 = self._down(width + 2 * c)
         self.conv_after_body1 = self._down(width + 4 * c)
@@ -92,22 +93,13 @@ class Normalise(nn.Module):
         return cast(Tensor, self.norm(x))
 
 
-def _groups(config: VFIformerConfig, crop_size: int | None) -> list[list[Group]]:
-    """Two groups per resolution, of which the second is cross-scale but for the last resolution."""
-    last = len(config.depths) - 1
-    return [
-        [Group(config, first, False, crop_size), Group(config, second, level < last, crop_size)]
-        for level, (first, second) in enumerate(config.depths)
-    ]
-
-
 class Group(nn.Module):
     """A residual Swin group (Liang et al. 2021): blocks and a convolution with a skip connection around them."""
 
-    def __init__(self, config: VFIformerConfig, depth: int, cross: bool, crop_size: int | None) -> None:
+    def __init__(self, config: VFIformerConfig, depth: int, cross: bool) -> None:
         super().__init__()
         self.shifts = depth > 1
-        self.residual_group = Blocks(config, depth, cross, crop_size)
+        self.residual_group = Blocks(config, depth, cross)
         self.conv = nn.Conv2d(config.width, config.width, 3, padding=1)
 
     def forward(self, x_BHWC: Tensor, masks: tuple[Tensor, Tensor] | None) -> Tensor:
@@ -118,9 +110,9 @@ class Group(nn.Module):
 class Blocks(nn.Module):
     """A sequence of blocks; the windows of every second one are shifted."""
 
-    def __init__(self, config: VFIformerConfig, depth: int, cross: bool, crop_size: int | None) -> None:
+    def __init__(self, config: VFIformerConfig, depth: int, cross: bool) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(WindowBlock(config, n % 2 == 1, cross, crop_size) for n in range(depth))
+        self.blocks = nn.ModuleList(WindowBlock(config, n % 2 == 1, cross) for n in range(depth))
 
     def forward(self, x_BHWC: Tensor, masks: tuple[Tensor, Tensor] | None) -> Tensor:
         for block in self.blocks:
@@ -131,7 +123,7 @@ class Blocks(nn.Module):
 class WindowBlock(nn.Module):
     """Window attention and MLP, both pre-norm with a skip connection."""
 
-    def __init__(self, config: VFIformerConfig, shifted: bool, cross: bool, crop_size: int | None) -> None:
+    def __init__(self, config: VFIformerConfig, shifted: bool, cross: bool) -> None:
         super().__init__()
         width, window = config.width, config.window
         self.window = window
@@ -139,13 +131,9 @@ class WindowBlock(nn.Module):
         self.cross = cross
         kind = CrossScaleAttention if cross else WindowAttention
         self.norm1 = nn.LayerNorm(width)
-        self.attn = kind(width, window, config.heads, tables=crop_size is not None)
+        self.attn = kind(width, window, config.heads)
         self.norm2 = nn.LayerNorm(width)
-        self.mlp = Mlp(width, int(width * config.mlp_ratio))
-        if shifted and crop_size is not None:
-            same, wide = shift_masks(crop_size, crop_size, window)
-            for name, mask in ({"attn_mask_x": same, "attn_mask_y": wide} if cross else {"attn_mask": same}).items():
-                self.register_buffer(name, mask)
+        self.mlp = Mlp(width, width * config.hidden)
 
     def forward(self, x_BHWC: Tensor, masks: tuple[Tensor, Tensor] | None) -> Tensor:
         """``masks`` is for shifted windows, see :func:`shift_masks`."""
@@ -183,11 +171,11 @@ class WindowAttention(nn.Module):
 
     relative_position_index: Tensor
 
-    def __init__(self, width: int, window: int, heads: int, tables: bool) -> None:
+    def __init__(self, width: int, window: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
         self.relative_position_bias_table = _bias_table(window, heads)
-        self.register_buffer("relative_position_index", relative_positions(window), persistent=tables)
+        self.register_buffer("relative_position_index", relative_positions(window), persistent=False)
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
 
@@ -202,12 +190,12 @@ class CrossScaleAttention(nn.Module):
 
     relative_position_index: Tensor
 
-    def __init__(self, width: int, window: int, heads: int, tables: bool) -> None:
+    def __init__(self, width: int, window: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
         self.relative_position_bias_table_x = _bias_table(window, heads)
         self.relative_position_bias_table_y = _bias_table(window, heads)
-        self.register_buffer("relative_position_index", relative_positions(window), persistent=tables)
+        self.register_buffer("relative_position_index", relative_positions(window), persistent=False)
         self.qkv = nn.Linear(width, 3 * width)
         self.kv = nn.Linear(width, 2 * width)
         self.merge1 = nn.Linear(2 * width, width)

@@ -8,14 +8,12 @@ decoder's): take a retrieval checkpoint for retrieval and for frame sampling.
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from idc.training.foreign import find_state, layout_faults, read_checkpoint, refuse_faults
+from idc.training.foreign import Ledger
 from idc.vision.pair_encoder.config import PairEncoderConfig
 from idc.vision.pair_encoder.model import NEW, PairEncoder
 from idc.vision.pair_encoder.text_tokens import BpeTokens
@@ -23,77 +21,49 @@ from idc.vision.pretrained import load_pretrained
 
 HEAD_WIDTH = 64
 """Width of an attention head in every CLIP; the number of heads is not in its state dict."""
-_TIED = {
-    "decoder.embeddings.word_embeddings.weight": "clip.token_embedding.weight",
-    "decoder.classifier.cls.predictions.decoder.weight": "clip.token_embedding.weight",
-    "decoder.embeddings.position_embeddings.weight": "clip.positional_embedding",
-}
 _MAX_WORDS = 32
 """Maximum tokens of a text (official)."""
-_CAPTIONER = "part of CLIP4IDC's caption decoder, which this project does not have"
 
 
-def convert_clip4idc(
-    path: Path | str,
-    out: Path | str,
-    *,
-    tokenizer: str | None = None,
-    separate_layers: int = 9,
-) -> list[tuple[str, tuple[int, ...], str]]:
-    """Write a CLIP4IDC checkpoint as a pair encoder's artifact.
+def convert_clip4idc(ledger: Ledger, *, tokenizer: str | None = None, separate_layers: int = 9) -> PairEncoder:
+    """Make a pair encoder with the weights of a CLIP4IDC checkpoint, of retrieval or of captioning.
 
     Args:
-        path: the official file, of retrieval or of captioning; or the same tensors as safetensors.
-        out: the artifact's folder.
-        tokenizer: a local folder or hub id with CLIP's tokenizer, copied into the artifact; without it the encoder
-            takes pairs and ids, not texts.
+        ledger: the tensors of the official file, closed here.
+        tokenizer: a local folder or hub id with CLIP's tokenizer; without it the encoder takes pairs and ids, not
+            texts.
         separate_layers: number of blocks that see one image (official intra_num_hidden_layers; not in the file).
 
-    Returns:
-        (name, shape, reason) of every tensor that is not in the artifact.
-
     Raises:
-        ValueError: the file cannot be read, or a tensor is missing, unknown or misshapen; all of them are named.
+        ValueError: a tensor is missing, unknown or misshapen.
     """
-    state = find_state(read_checkpoint(path), None, path)
-    dropped = [(k, tuple(tensor.shape), _reason(k, state)) for k, tensor in state.items() if k.startswith("decoder.")]
-    tensors = {name: tensor.float() for name, tensor in state.items() if not name.startswith("decoder.")}
-    config = shape_of(tensors, separate_layers, path)
+    config = _shape(ledger, separate_layers)
     tokens = None if tokenizer is None else BpeTokens(tokenizer, _MAX_WORDS)
-    if "clip.token_embedding.weight" not in tensors:
-        raise ValueError(f"{path} is not a checkpoint of CLIP4IDC: it has no clip.token_embedding.weight")
-    size = len(tensors["clip.token_embedding.weight"])
+    size = ledger.shape("clip.token_embedding.weight")[0]
     if tokens is not None and len(tokens) != size:
-        raise ValueError(f"{path} has embeddings of {size} tokens, and the tokenizer {tokenizer!r} has {len(tokens)}")
-    with torch.device("meta"):
-        expected = PairEncoder(config, size).state_dict()
-    refuse_faults(layout_faults(tensors, expected, "CLIP4IDC"), path, "CLIP4IDC")
+        raise ValueError(
+            f"{ledger.source} has embeddings of {size} tokens, and the tokenizer {tokenizer!r} has {len(tokens)}"
+        )
     encoder = PairEncoder(config, size, tokens)
-    encoder.load_state_dict(tensors)
-    encoder.save(out, card=f"Converted from CLIP4IDC's {Path(path).name}.", source=Path(path).name)
-    return dropped
+    encoder.load_state_dict({name: ledger.take(name, own.shape) for name, own in encoder.state_dict().items()})
+    ledger.drop("decoder.", "part of CLIP4IDC's caption decoder, which this project does not have")
+    ledger.close()
+    return encoder
 
 
-def shape_of(state: dict[str, Tensor], separate_layers: int, path: Path | str = "") -> PairEncoderConfig:
-    """Derive the encoder's shape from the tensors of a state dict.
-
-    Raises:
-        ValueError: one of these tensors is missing.
-    """
-    try:
-        width, _, patch, _ = state["clip.visual.conv1.weight"].shape
-        tokens = len(state["clip.visual.positional_embedding"])
-        positions, text_width = state["clip.positional_embedding"].shape
-        embedding = state["clip.text_projection"].shape[1]
-    except (KeyError, ValueError) as error:
-        raise ValueError(f"{path} is not a checkpoint of CLIP4IDC: {error} is missing or misshapen") from error
-    layers, text_layers = (_layers(state, tower) for tower in ("clip.visual.transformer", "clip.transformer"))
+def _shape(ledger: Ledger, separate_layers: int) -> PairEncoderConfig:
+    """The shape that the tensors have."""
+    width, _, patch, _ = ledger.shape("clip.visual.conv1.weight")
+    positions, text_width = ledger.shape("clip.positional_embedding")
+    layers, text_layers = (
+        ledger.count(tower + ".resblocks.{}.ln_1.weight") for tower in ("clip.visual.transformer", "clip.transformer")
+    )
     if not 0 < separate_layers < layers:
         raise ValueError(
-            f"{path} has {layers} image blocks; {separate_layers} of them cannot be separate and some joint"
+            f"{ledger.source} has {layers} image blocks; {separate_layers} of them cannot be separate and some joint"
         )
     return PairEncoderConfig(
-        image_size=round((tokens - 1) ** 0.5) * patch,
+        image_size=round((ledger.shape("clip.visual.positional_embedding")[0] - 1) ** 0.5) * patch,
         patch_size=patch,
         width=width,
         heads=width // HEAD_WIDTH,
@@ -103,20 +73,8 @@ def shape_of(state: dict[str, Tensor], separate_layers: int, path: Path | str = 
         text_heads=text_width // HEAD_WIDTH,
         text_layers=text_layers,
         text_positions=positions,
-        embedding=embedding,
+        embedding=ledger.shape("clip.text_projection")[1],
     )
-
-
-def _layers(state: dict[str, Tensor], tower: str) -> int:
-    pattern = re.compile(re.escape(tower) + r"\.resblocks\.(\d+)\.")
-    return 1 + max((int(match[1]) for name in state if (match := pattern.match(name))), default=-1)
-
-
-def _reason(name: str, state: dict[str, Tensor]) -> str:
-    twin = _TIED.get(name)
-    if twin is not None and twin in state and torch.equal(state[name], state[twin].to(state[name].dtype)):
-        return f"the same numbers as {twin}, which is used"
-    return _CAPTIONER
 
 
 # -- CLIP of transformers ---------------------------------------------------------------------------------------

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -296,34 +295,30 @@ class PairEncoder(nn.Module):
 
     # -- at rest -----------------------------------------------------------------------------------------------------
 
-    def save(
-        self, folder: Path | str, *, metrics: dict[str, Any] | None = None, card: str = "", **settings: Any
-    ) -> None:
-        """Write the artifact.
+    def save(self, folder: Path | str, **settings: Any) -> None:
+        """Write the artifact; ``settings`` are further arguments of :func:`idc.training.artifact.write_artifact`."""
+        with tempfile.TemporaryDirectory() as scratch:
+            settings = {**self.artifact_settings(Path(scratch)), **settings}
+            write_artifact(folder, system=SYSTEM, state_dict=self.state_dict(), **settings)
 
-        Args:
-            settings: further entries of its config, JSON-able.
-        """
-        words = self.tokens.vocabulary if isinstance(self.tokens, WordTokens) else None
-        with _saved_tokenizer(self.tokens) as tokenizer:
-            write_artifact(
-                folder,
-                system=SYSTEM,
-                config={
-                    "encoder": self.config.model_dump(mode="json"),
-                    "vocabulary_size": self.clip.token_embedding.num_embeddings,
-                    "max_words": getattr(self.tokens, "max_words", None),
-                    **settings,
-                },
-                state_dict=self.state_dict(),
-                vocabulary=words,
-                preprocess=pair_preprocess(self.config),
-                metrics=metrics,
-                card=card,
-                extras={} if tokenizer is None else {TOKENIZER: tokenizer},
-                purpose="Finds the captions of a pair of images and the pairs of a caption.",
-                use="idc.vision.pair_encoder.model.PairEncoder.load(<this folder>)",
-            )
+    def artifact_settings(self, scratch: Path) -> dict[str, Any]:
+        """Arguments of :func:`idc.training.artifact.write_artifact`; CLIP's tokenizer is written to ``scratch``."""
+        extras = {}
+        if isinstance(self.tokens, BpeTokens):
+            extras[TOKENIZER] = scratch / TOKENIZER
+            self.tokens.tokenizer.save_pretrained(extras[TOKENIZER])
+        return {
+            "config": {
+                "encoder": self.config.model_dump(mode="json"),
+                "vocabulary_size": self.clip.token_embedding.num_embeddings,
+                "max_words": getattr(self.tokens, "max_words", None),
+            },
+            "vocabulary": self.tokens.vocabulary if isinstance(self.tokens, WordTokens) else None,
+            "preprocess": pair_preprocess(self.config),
+            "extras": extras,
+            "purpose": "Finds the captions of a pair of images and the pairs of a caption.",
+            "use": "idc.vision.pair_encoder.model.PairEncoder.load(<this folder>)",
+        }
 
     @classmethod
     def load(cls, folder: Path | str, device: torch.device | str = "cpu") -> PairEncoder:
@@ -358,17 +353,6 @@ def pair_preprocess(config: PairEncoderConfig) -> dict[str, object]:
         "std": list(STD),
         "channels": "RGB",
     }
-
-
-@contextmanager
-def _saved_tokenizer(tokens: TextTokens | None) -> Iterator[Path | None]:
-    """A temporary folder with CLIP's tokenizer, or None if the ids are words."""
-    if not isinstance(tokens, BpeTokens):
-        yield None
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        tokens.tokenizer.save_pretrained(folder)
-        yield Path(folder)
 
 
 @torch.no_grad()

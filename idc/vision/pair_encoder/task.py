@@ -7,7 +7,7 @@ sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -22,12 +22,12 @@ from idc.data.store import MappedRows
 from idc.data.text import Vocabulary
 from idc.metrics.retrieval import retrieval
 from idc.training.context import Context
-from idc.training.data import EvalLoader, Loader, Loaders, sample_rng
-from idc.training.loop import fit
+from idc.training.data import sample_rng
+from idc.training.system import Parts, System
 from idc.training.task import Batch, Task
 from idc.vision.pair_encoder.config import TrainPairEncoderJob
 from idc.vision.pair_encoder.convert import load_clip
-from idc.vision.pair_encoder.model import NEW, PairEncoder, start_comparing
+from idc.vision.pair_encoder.model import NEW, SYSTEM, PairEncoder, start_comparing
 from idc.vision.pair_encoder.text_tokens import BpeTokens, TextTokens, WordTokens
 
 
@@ -198,53 +198,43 @@ class CollatePairs:
 # -- the run -----------------------------------------------------------------------------------------------------
 
 
-def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Train on this rank; ``payload`` is a resolved :class:`TrainPairEncoderJob`. Returns what ``fit`` returns.
-
-    The encoder is written to ``<run>/artifact``; :meth:`idc.vision.pair_encoder.model.PairEncoder.load` reads it.
-
-    Raises:
-        ValueError: there are no pairs to train on, or ``clip`` does not fit.
-    """
-    job = TrainPairEncoderJob.model_validate(payload)
+def _build(job: TrainPairEncoderJob, context: Context) -> Parts:
     columns = ["before", "after", "captions", "change_type"]
-    rows = {split: MappedRows(job.pairs, columns=columns, split=split) for split in ("train", "val")}
 
-    def pairs_of(split: str) -> PairCaptions:
-        training = split == "train"
+    def pairs(split: str) -> PairCaptions:
+        training, rows = split == "train", MappedRows(job.pairs, columns=columns, split=split)
         return PairCaptions(
-            rows[split],
-            job.encoder.image_size,
-            changed_only=job.changed_only,
-            draw=training,
-            seed=job.train.seed,
+            rows, job.encoder.image_size, changed_only=job.changed_only, draw=training, seed=job.train.seed,
             limit=job.max_pairs if training else None,
-        )
+        )  # fmt: skip
 
-    training, validation = pairs_of("train"), pairs_of("val")
+    training, validation = pairs("train"), pairs("val")
     if not len(training):
         left_out = " and a change (changed_only)" if job.changed_only else ""
         raise ValueError(f"{job.pairs}: no pair of the training split has a caption{left_out}")
     encoder = make_encoder(job, training)
     assert encoder.tokens is not None
-    collate: Callable[[list[Any]], Batch] = CollatePairs(encoder.tokens)
-    loaders = Loaders(
-        Loader(training, collate, job.train, context.rank, context.world_size),
-        EvalLoader(validation, 64, context.rank, context.world_size, collate, job.validation_pairs)
-        if len(validation)
-        else None,
-    )
 
-    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
-        exported = PairEncoder(job.encoder, len(encoder.tokens), encoder.tokens)  # type: ignore[arg-type]
-        exported.load_state_dict({name.removeprefix("encoder."): tensor for name, tensor in state.items()})
+    def artifact() -> dict[str, Any]:
+        settings = encoder.artifact_settings(context.run_dir)
         card = (
             f"Trained on {len(training)} pairs of {job.pairs}. R1, R5, R10: share of captions whose own pair, and of "
             "pairs whose own captions, are among the 1, 5, 10 best of the validation split, with the chance level."
         )
-        exported.save(context.run_dir / "artifact", metrics=metrics, card=card, training=payload)
+        return {**settings, "config": {**settings["config"], "training": job.model_dump(mode="json")}, "card": card}
 
-    return fit(PairEncoderTask(encoder, job), loaders, context, job.train, export=export)
+    return Parts(
+        PairEncoderTask(encoder, job),
+        training,
+        validation if len(validation) else None,
+        CollatePairs(encoder.tokens),
+        artifact,
+        weights="encoder.",
+        limit=job.validation_pairs,
+    )
+
+
+train = System(SYSTEM, TrainPairEncoderJob, _build).train
 
 
 def make_encoder(job: TrainPairEncoderJob, training: PairCaptions) -> PairEncoder:

@@ -100,12 +100,8 @@ class TokenizerLossConfig(ConfigModel):
     tokenizers are fine-tuned on random frames of procedures)."""
     flip: bool = True
     """Mirror half of the training images."""
-    adversarial: float = Field(0.0, ge=0)
-    """Weight of a patch discriminator's hinge loss (taming: 0.8, scaled adaptively; not so here). 0: none."""
-    adversarial_start: int = Field(0, ge=0)
-    """Optimizer step from which the discriminator's loss counts."""
     optim: GroupConfig = GroupConfig(lr=1e-3, schedule="linear_warmup_decay", warmup_share=0.05)
-    """Learning rate of encoder, decoder and discriminator."""
+    """Learning rate of encoder and decoder."""
 
     def errors(self) -> Iterator[str]:
         if self.l1 == self.l2 == 0:
@@ -133,11 +129,6 @@ class TrainTokenizerJob(ConfigModel):
     """The loop."""
 
     def errors(self) -> Iterator[str]:
-        if self.loss.adversarial and self.train.zero_stage == 3:
-            yield (
-                "loss.adversarial: the discriminator is called with detached weights, which ZeRO stage 3 shards; "
-                "take train.zero_stage=2 or loss.adversarial=0"
-            )
         if self.loss.linear_start:
             shape = self.tokenizer
             width, needed = shape.channels * shape.channel_mult[0], 2 * (shape.latent_dim + shape.norm_groups)

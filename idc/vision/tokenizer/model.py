@@ -19,8 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from idc.data.images import resize_image
-from idc.vision.saved_network import PREPROCESS_FILE, load_weights, read_network_config, save_network
+from idc.training.artifact import PREPROCESS, Artifact, read_artifact, write_artifact
 from idc.vision.tokenizer.config import TokenizerConfig
+
+SYSTEM = "image_tokenizer"
+"""System name in its artifacts."""
 
 
 class ImageTokenizer(nn.Module):
@@ -122,33 +125,47 @@ class ImageTokenizer(nn.Module):
     # -- at rest -----------------------------------------------------------------------------------------------------
 
     def save(self, folder: Path | str) -> None:
-        """Write config.json, model.safetensors and preprocess.json."""
-        save_network(folder, self, self.config, tokenizer_preprocess(self.config))
+        """Write the artifact."""
+        write_artifact(folder, system=SYSTEM, state_dict=self.state_dict(), **artifact_settings(self.config))
 
     @classmethod
     def load(cls, folder: Path | str) -> ImageTokenizer:
-        """Read what :meth:`save` wrote, for inference.
+        """Read an artifact, for inference.
 
         Raises:
-            ValueError: a file is missing, or does not fit the others.
+            ValueError: it is not an image tokenizer, or a file is missing or does not fit the others.
         """
-        tokenizer = cls(read_config(folder))
-        load_weights(tokenizer, folder)
-        return tokenizer
+        artifact, config = _read(folder)
+        tokenizer = cls(config)
+        artifact.load_into(tokenizer)
+        return tokenizer.eval().requires_grad_(False)
+
+
+def artifact_settings(config: TokenizerConfig) -> dict[str, Any]:
+    """Arguments of :func:`idc.training.artifact.write_artifact`."""
+    return {
+        "config": config.model_dump(mode="json"),
+        "preprocess": tokenizer_preprocess(config),
+        "purpose": "Maps the patches of an image to codes and features, and codes back to an image.",
+        "use": "python jobs/pretrain_procap.py build.tokenizer=<this folder> ...",
+    }
 
 
 def read_config(folder: Path | str) -> TokenizerConfig:
-    """The config of what :meth:`ImageTokenizer.save` wrote, without its weights and without diffusers, whose import
-    takes seconds.
+    """The config of an artifact, without its weights and without diffusers, whose import takes seconds.
 
     Raises:
-        ValueError: a file is missing, or does not fit the others.
+        ValueError: it is not an image tokenizer, or a file is missing or does not fit the others.
     """
-    config, preprocess = read_network_config(folder, TokenizerConfig, "an image tokenizer")
-    if preprocess != tokenizer_preprocess(config):
-        expected = tokenizer_preprocess(config)
-        raise ValueError(f"{folder}/{PREPROCESS_FILE} has {preprocess}, but this program prepares {expected}")
-    return config
+    return _read(folder)[1]
+
+
+def _read(folder: Path | str) -> tuple[Artifact, TokenizerConfig]:
+    artifact = read_artifact(folder, system=SYSTEM)
+    config = TokenizerConfig.model_validate(artifact.config)
+    if artifact.preprocess != (expected := tokenizer_preprocess(config)):
+        raise ValueError(f"{folder}/{PREPROCESS} has {artifact.preprocess}, but this program prepares {expected}")
+    return artifact, config
 
 
 def nearest_rows(rows: Tensor, centres: Tensor) -> Tensor:

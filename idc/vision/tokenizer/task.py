@@ -16,28 +16,32 @@ So 4 micro-batches are equivalent to 1 large one, and 2 workers to 1, except for
 
 from __future__ import annotations
 
-import itertools
-import json
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import Tensor
 
 from idc.data.images import decode_image
 from idc.data.store import MappedRows
 from idc.training.context import Context
-from idc.training.data import EvalLoader, Loader, Loaders, sample_rng
-from idc.training.loop import fit
+from idc.training.data import sample_rng
+from idc.training.system import Parts, System
 from idc.training.task import Batch, Task
 from idc.vision.image_quality import contact_sheet, psnr_ssim
 from idc.vision.tokenizer.config import TokenizerConfig, TokenizerLossConfig, TrainTokenizerJob
 from idc.vision.tokenizer.linear_start import start_linear
-from idc.vision.tokenizer.model import ImageTokenizer, nearest_rows, prepare_frame, to_frames, to_images
+from idc.vision.tokenizer.model import (
+    SYSTEM,
+    ImageTokenizer,
+    artifact_settings,
+    nearest_rows,
+    prepare_frame,
+    to_frames,
+    to_images,
+)
 
 _POOL_FACTOR = 8
 """Encoder outputs kept for the first k-means, as a multiple of the number of codes."""
@@ -47,7 +51,7 @@ _NUM_PICTURES = 8
 
 
 class TokenizerTask(Task):
-    """Reconstruction, commitment, the moving codebook, and optionally a patch discriminator.
+    """Reconstruction, commitment and the moving codebook.
 
     Args:
         tokenizer: shape of the tokenizer.
@@ -73,7 +77,6 @@ class TokenizerTask(Task):
         self.loss = loss
         self.seed = seed
         self.grad_accumulation = grad_accumulation
-        self.discriminator = PatchDiscriminator() if loss.adversarial else None
         codes, width = tokenizer.codebook_size, tokenizer.latent_dim
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
         self.register_buffer("code_counts", torch.zeros(codes))
@@ -117,11 +120,6 @@ class TokenizerTask(Task):
         l1, l2 = (made_BCHW - target_BCHW).abs().mean(), (made_BCHW - target_BCHW).square().mean()
         total = self.loss.l1 * l1 + self.loss.l2 * l2 + self.loss.commitment * commitment
         logs.update(l1=l1, l2=l2, commitment=commitment, quantised=float(quantised))
-        if self.discriminator is not None:
-            fooled, discriminator_loss = adversarial_losses(self.discriminator, made_BCHW, target_BCHW)
-            on = float(step >= self.loss.adversarial_start)
-            total = total + on * self.loss.adversarial * fooled + on * discriminator_loss
-            logs.update(fooled=fooled, discriminator=discriminator_loss)
         if self.training:
             self._gather(z_BND.detach(), tokens_BN, step)
             self._micro += 1
@@ -249,36 +247,6 @@ class TokenizerTask(Task):
         }
 
 
-class PatchDiscriminator(nn.Module):
-    """Classifies overlapping patches as real or made: (B, 3, H, W) to logits (B, 1, H / 8, W / 8).
-
-    Without batch normalisation, so that its output for an image does not depend on the rest of the micro-batch.
-    """
-
-    def __init__(self, channels: int = 32) -> None:
-        super().__init__()
-        widths = (3, channels, 2 * channels, 4 * channels)
-        layers: list[nn.Module] = []
-        for before, after in itertools.pairwise(widths):
-            layers += [nn.Conv2d(before, after, 4, stride=2, padding=1), nn.LeakyReLU(0.2)]
-        self.layers = nn.Sequential(*layers, nn.Conv2d(widths[-1], 1, 3, padding=1))
-
-    def forward(self, images: Tensor) -> Tensor:
-        return cast(Tensor, self.layers(images))
-
-
-def adversarial_losses(discriminator: nn.Module, generated: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns (the generator's loss, the discriminator's hinge loss), to be minimised together by one optimizer.
-
-    The first uses the discriminator with detached weights, so it trains only the generator; the second uses detached
-    images, so it trains only the discriminator.
-    """
-    fixed = {name: parameter.detach() for name, parameter in discriminator.named_parameters()}
-    fooled = -functional_call(discriminator, fixed, (generated,)).mean()
-    judged = F.relu(1 + discriminator(generated.detach())).mean() + F.relu(1 - discriminator(real)).mean()
-    return fooled, judged / 2
-
-
 def kmeans(rows: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Cluster ``rows`` (N, D) by k-means++ and some Lloyd steps: centres (count, D) and their sizes (count,).
 
@@ -375,45 +343,27 @@ def collate_images(samples: list[tuple[np.ndarray, bool]]) -> dict[str, Tensor]:
 # -- the run -----------------------------------------------------------------------------------------------------
 
 
-def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
-    """Train on this rank; ``payload`` is a resolved :class:`TrainTokenizerJob`. Returns what ``fit`` returns.
-
-    The tokenizer is written to ``<run>/artifact``, as :meth:`ImageTokenizer.save` does, with metrics.json next to it.
-    """
-    job = TrainTokenizerJob.model_validate(payload)
+def _build(job: TrainTokenizerJob, context: Context) -> Parts:
     task = TokenizerTask(job.tokenizer, job.loss, job.train.seed, job.train.grad_accumulation)
     rows = {split: MappedRows(job.pairs, columns=["before", "after"], split=split) for split in ("train", "val")}
-    images = {
-        split: TokenizerImages(
-            rows[split],
-            job.tokenizer,
-            job.loss,
-            augment=split == "train",
-            seed=job.train.seed,
-            limit=job.max_pairs if split == "train" else None,
-        )
-        for split in rows
-    }
+
+    def images(split: str, augment: bool) -> TokenizerImages:
+        limit = job.max_pairs if split == "train" else None
+        return TokenizerImages(rows[split], job.tokenizer, job.loss, augment=augment, seed=job.train.seed, limit=limit)
+
     if job.loss.linear_start:
-        plain = TokenizerImages(rows["train"], job.tokenizer, job.loss, augment=False, limit=job.max_pairs)
+        plain = images("train", augment=False)
         indices = range(0, len(plain), -(-len(plain) // _LINEAR_START_IMAGES))
         start_linear(task.tokenizer, to_images(np.stack([plain.get(index, 0)[0] for index in indices])))
-    limit = None if job.validation_pairs is None else 2 * job.validation_pairs
-    size = max(1, job.train.micro_batch_size // context.world_size)
-    loaders = Loaders(
-        Loader(images["train"], collate_images, job.train, context.rank, context.world_size),
-        EvalLoader(images["val"], size, context.rank, context.world_size, collate_images, limit)
-        if len(images["val"])
-        else None,
+    return Parts(
+        task,
+        images("train", augment=True),
+        images("val", augment=False) if len(rows["val"]) else None,
+        collate_images,
+        lambda: artifact_settings(job.tokenizer),
+        weights="tokenizer.",
+        limit=None if job.validation_pairs is None else 2 * job.validation_pairs,
     )
 
-    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
-        tokenizer = ImageTokenizer(job.tokenizer)
-        weights = {name: tensor for name, tensor in state.items() if name.startswith("tokenizer.")}
-        tokenizer.load_state_dict({name.removeprefix("tokenizer."): tensor for name, tensor in weights.items()})
-        tokenizer.save(context.run_dir / "artifact")
-        (context.run_dir / "artifact" / "metrics.json").write_text(
-            json.dumps(metrics, indent=1) + "\n", encoding="utf-8"
-        )
 
-    return fit(task, loaders, context, job.train, export=export)
+train = System(SYSTEM, TrainTokenizerJob, _build).train

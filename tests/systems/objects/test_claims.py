@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -302,7 +303,8 @@ def test_every_sentence_reads_as_the_verdict_of_its_claims() -> None:
     for colours in ((None, None), ("grey", "red")):
         assert not says_no_change(sentence_of([claim("changed", "region", 1, *colours)], explained=False))
     for moved, small, shaded, light in itertools.product((True, False), (True, False), (True, False), (0.7, 1.0, 1.4)):
-        assert says_no_change(unchanged_sentence("Nothing", moved, small, shaded, light))
+        state = SimpleNamespace(moved=moved, small=small, shaded=shaded, light=light)
+        assert says_no_change(unchanged_sentence("Nothing", state))  # type: ignore[arg-type]
 
 
 def test_overlaps_of_boxes_are_those_of_their_pixels() -> None:

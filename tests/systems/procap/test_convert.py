@@ -26,7 +26,7 @@ from idc.systems.procap.model import PretrainHeads, ProcedureEncoder
 from idc.training.artifact import read_artifact
 from idc.training.foreign import Dropped, Ledger, read_checkpoint
 from idc.vision.pair_encoder.model import PairEncoder
-from idc.vision.saved_network import network_fingerprint
+from idc.vision.pretrained import network_fingerprint
 from idc.vision.tokenizer.convert import convert_vqgan
 from jobs import caption as caption_job
 from jobs import convert as convert_job

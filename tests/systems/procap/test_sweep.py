@@ -15,7 +15,7 @@ from idc.systems.procap.procedures.build import identity
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.procap.sweep import Trial, steps
 from tests.systems.procap.world import DECODER, ENCODER, World, build_procedures
-from tests.vision.interpolation.test_vfiformer import tiny as tiny_vfiformer
+from tests.vision.interpolation.test_vfiformer import save_tiny as save_tiny_vfiformer
 from tests.vision.pair_encoder.test_pair_encoder import tiny as tiny_pair_encoder
 
 BUILD = {"depth": 2, "num_keyframes": 2, "temperature": 0.001}
@@ -38,12 +38,12 @@ def save_folder(path: Path, version: int) -> None:
 READ: dict[str, tuple[Callable[[Path, int], Any], dict[str, Any]]] = {
     "build.pair_encoder": (lambda path, seed: tiny_pair_encoder(seed).save(path), {"build.strategy": "visual_text"}),
     "build.interpolation_weights": (
-        lambda path, seed: tiny_vfiformer(seed).save(path), {"build.interpolation": "vfiformer"},
+        save_tiny_vfiformer, {"build.interpolation": "vfiformer"},
     ),
     "build.dinov2": (save_folder, {"build.similarity": "dinov2"}),
     "pretrain.clip": (save_folder, {}),
 }  # fmt: skip
-"""Setting that names a folder -> how a version of it is made, and the settings it needs."""
+"""Setting that names a folder or file -> how a version of it is made, and the settings it needs."""
 
 
 @pytest.mark.parametrize("setting", READ)
@@ -57,7 +57,8 @@ def test_steps_follow_the_content_of_what_they_read_and_not_its_path(
 
     save(tmp_path / "here", 1)
     first = named(tmp_path / "here")
-    assert named(shutil.copytree(tmp_path / "here", tmp_path / "moved")) == first
+    copied = shutil.copy if (tmp_path / "here").is_file() else shutil.copytree
+    assert named(Path(copied(tmp_path / "here", tmp_path / "moved"))) == first
     save(tmp_path / "here", 2)
     other = named(tmp_path / "here")
     anew = {"pretrain", "finetune", "evaluation", "speed"} | ({"procedures"} if setting.startswith("build") else set())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from idc.vision.saved_network import network_fingerprint
+from idc.vision.pretrained import network_fingerprint
 from idc.vision.tokenizer.model import (
     ImageTokenizer,
     prepare_frame,
@@ -90,14 +90,14 @@ def test_save_and_load(tokenizer: ImageTokenizer, images: torch.Tensor, tmp_path
 
 
 def test_load_refuses_what_does_not_fit(tokenizer: ImageTokenizer, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no config\.json"):
+    with pytest.raises(ValueError, match="is not an artifact"):
         ImageTokenizer.load(tmp_path)
     tokenizer.save(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, "codebook_size": 64}))
+    (tmp_path / "config.json").write_text(json.dumps({**config, "config": {**config["config"], "codebook_size": 64}}))
     with pytest.raises(ValueError, match="does not fit"):
         ImageTokenizer.load(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps({**config, "image_size": 64}))
+    (tmp_path / "config.json").write_text(json.dumps({**config, "config": {**config["config"], "image_size": 64}}))
     with pytest.raises(ValueError, match=r"preprocess\.json"):
         ImageTokenizer.load(tmp_path)
 

@@ -18,10 +18,8 @@ from idc.vision.tokenizer.config import TokenizerConfig, TokenizerLossConfig, Tr
 from idc.vision.tokenizer.linear_start import start_linear
 from idc.vision.tokenizer.model import ImageTokenizer, to_frames, to_images
 from idc.vision.tokenizer.task import (
-    PatchDiscriminator,
     TokenizerImages,
     TokenizerTask,
-    adversarial_losses,
     collate_images,
     kmeans,
     train,
@@ -233,7 +231,6 @@ def test_linear_start_is_principal_component_analysis() -> None:
     ({"tokenizer.channel_mult": [1, 1]}, "needs one level"),
     ({"tokenizer.channels": 64}, "at least 68"),
     ({"loss.codebook_start": 30}, "is not before train.steps"),
-    ({"loss.linear_start": False, "loss.adversarial": 0.1, "train.engine": "deepspeed", "train.zero_stage": 3}, "ZeRO"),
 ])  # fmt: skip
 def test_contradictions_are_refused(override: dict[str, Any], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
@@ -241,19 +238,6 @@ def test_contradictions_are_refused(override: dict[str, Any], fault: str) -> Non
 
 
 # -- parts --------------------------------------------------------------------------------------------------------
-
-
-def test_adversarial_losses_train_one_side_each() -> None:
-    torch.manual_seed(0)
-    judge, made, real = PatchDiscriminator(8), torch.randn(2, 3, 32, 32, requires_grad=True), torch.randn(2, 3, 32, 32)
-    fooled, judged = adversarial_losses(judge, made, real)
-    fooled.backward(retain_graph=True)
-    assert made.grad is not None
-    assert all(parameter.grad is None for parameter in judge.parameters())
-    made.grad = None
-    judged.backward()
-    assert made.grad is None
-    assert all(parameter.grad is not None for parameter in judge.parameters())
 
 
 def test_images_of_pairs_are_drawn_by_index_and_epoch() -> None:

@@ -20,8 +20,8 @@ from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.procap.procedures.similarity import kinds_of
 from idc.systems.procap.procedures.stages import stages
 from idc.training.hashing import content_or_id
-from idc.vision.interpolation.convert import fingerprint_of_weights
-from idc.vision.saved_network import network_fingerprint
+from idc.vision.interpolation.convert import load_vfiformer
+from idc.vision.pretrained import network_fingerprint
 from idc.vision.tokenizer.model import read_config
 
 VERSION = 2
@@ -125,6 +125,8 @@ def identity(config: ProceduresConfig, vocabulary: Vocabulary | None = None) -> 
         ValueError: an input is not usable, see :func:`build`.
     """
     weights, prints = config.interpolation_weights, list[str]()
+    if weights is not None:
+        load_vfiformer(weights)  # to fail before the build
     if "text" in kinds_of(config.strategy):
         assert config.pair_encoder is not None
         prints = ["pair_encoder", network_fingerprint(config.pair_encoder)]
@@ -136,7 +138,7 @@ def identity(config: ProceduresConfig, vocabulary: Vocabulary | None = None) -> 
         read_manifest(config.pairs, kind="pairs").fingerprint,
         network_fingerprint(config.tokenizer),
         fingerprint((training_vocabulary(config) if vocabulary is None else vocabulary).words),
-        *([] if weights is None else [fingerprint_of_weights(weights)]),
+        *([] if weights is None else [network_fingerprint(weights)]),
         *prints,
     )
 

@@ -24,14 +24,14 @@ class ProceduresConfig(ConfigModel):
     """Interpolator of a frame half way between two: bidirectional DIS optical flow, their mean, or VFIformer, as in the
     paper (set gpus_per_actor: on a CPU the full one takes seconds per frame)."""
     interpolation_weights: str | None = None
-    """Weights of vfiformer: an official checkpoint (net_220.pth), or the folder of a VFIformer."""
+    """Weights of vfiformer: an official checkpoint (net_220.pth)."""
     strategy: Literal["visual", "visual_text", "mixed", "random", "uniform"] = "visual"
     """How key frames are chosen (appendix C, figure 4). `visual`: by the confidence of eq. 2 from the similarity of the
     frames to both ends; `visual_text`: by the confidence from how well the change from before to a frame, and from the
     frame to after, matches the caption (the paper's choice; needs pair_encoder); `mixed`: both. `random`: all
     frames equally likely. `uniform`: evenly spaced frames, nothing drawn (official use_fi_frames)."""
-    similarity: Literal["tokenizer", "pixels", "dinov2"] = "tokenizer"
-    """Features that `visual` compares: the tokenizer's patch features, pixels, or DINOv2's image feature (paper)."""
+    similarity: Literal["tokenizer", "dinov2"] = "tokenizer"
+    """Features that `visual` compares: the tokenizer's patch features, or DINOv2's image feature (paper)."""
     dinov2: str = "facebook/dinov2-large"
     """DINOv2 for similarity=dinov2: a local folder or a hub id. Paper: ViT-L/14. The paper does not state which output
     is compared; here it is the class token after the last norm."""

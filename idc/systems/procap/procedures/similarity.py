@@ -28,12 +28,6 @@ def tokenizer_similarity(frames: np.ndarray, features: np.ndarray, captions: Seq
     return _cosines(features - features.mean(axis=(0, 1)))
 
 
-def pixel_similarity(frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> Ends:
-    """Cosine of the pixels around the pair's mean colour, mean over the pixels."""
-    pixels = frames.reshape(len(frames), -1, 3).astype(np.float32)
-    return _cosines(pixels - pixels.mean(axis=(0, 1)))
-
-
 class Dinov2Similarity:
     """Cosine of DINOv2's class token after the last norm (eq. 11).
 
@@ -107,8 +101,7 @@ class Sampling:
         self.visual: Similarity | None = None
         self.visual_text: Similarity | None = None
         if "visual" in kinds_of(strategy):
-            plain: dict[str, Similarity] = {"tokenizer": tokenizer_similarity, "pixels": pixel_similarity}
-            self.visual = Dinov2Similarity(dinov2) if similarity == "dinov2" else plain[similarity]
+            self.visual = Dinov2Similarity(dinov2) if similarity == "dinov2" else tokenizer_similarity
         if "text" in kinds_of(strategy):
             assert pair_encoder is not None
             self.visual_text = PairEncoderSimilarity(pair_encoder)

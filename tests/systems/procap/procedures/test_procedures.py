@@ -116,7 +116,7 @@ def test_a_folder_of_other_settings_is_kept_and_settings_that_do_not_count_are_n
     uniform = config(pairs, tokenizer, depth=3, strategy="uniform")
     first = build(uniform, str(tmp_path / "out"), run)
     assert {tuple(row["keyframes"]) for row in rows_of(tmp_path / "out").values()} == {(3, 5)}
-    ignored = {"temperature": 0.5, "similarity": "pixels", "mix": 0.1, "actors": 3, "frames_per_batch": 7}
+    ignored = {"temperature": 0.5, "similarity": "dinov2", "mix": 0.1, "actors": 3, "frames_per_batch": 7}
     assert build(uniform.model_copy(update=ignored), str(tmp_path / "out"), run) == first
     for other in ({"strategy": "random"}, {"seed": 1}):
         with pytest.raises(ValueError, match="overwrite"):

@@ -19,17 +19,16 @@ from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.procap.procedures.stages import stages
 from idc.vision.interpolation.middle_frames import interpolate, make_middle
 from idc.vision.tokenizer.model import ImageTokenizer
-from tests.vision.interpolation.test_vfiformer import tiny
+from tests.vision.interpolation.test_vfiformer import save_tiny
 from tests.vision.scenes import TINY, pair_row, write_pairs
 
 
 def test_the_frames_are_vfiformers_whose_weights_are_loaded_before_the_build(tmp_path: Path) -> None:
     torch.manual_seed(0)
     ImageTokenizer(TINY).save(tmp_path / "tokenizer")
-    tiny().save(tmp_path / "interpolator")
     pairs = write_pairs(tmp_path / "pairs", [pair_row(n, "train") for n in range(2)])
     settings = {"tokenizer": str(tmp_path / "tokenizer"), "depth": 2, "interpolation": "vfiformer"}
-    config = ProceduresConfig(pairs=pairs, interpolation_weights=str(tmp_path / "interpolator"), **settings)
+    config = ProceduresConfig(pairs=pairs, interpolation_weights=save_tiny(tmp_path / "net.pth"), **settings)
     run = partial(run_local, progress=False)
     manifest = build(config, str(tmp_path / "out"), run)
     assert manifest.inputs["interpolation_weights"] == config.interpolation_weights
@@ -37,8 +36,8 @@ def test_the_frames_are_vfiformers_whose_weights_are_loaded_before_the_build(tmp
     for row in iter_rows(str(tmp_path / "out")):
         frames = np.stack([decode_image(data) for data in row["frames"]])
         assert (frames == interpolate(frames[0], frames[-1], 2, middle)).all()
-    (tmp_path / "interpolator" / "model.safetensors").write_bytes(b"damaged")
-    with pytest.raises(ValueError, match="does not fit config"):
+    (tmp_path / "net.pth").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match="not a checkpoint"):
         build(config, str(tmp_path / "more"), run)
     assert not (tmp_path / "more").exists()
 

@@ -13,11 +13,9 @@ from idc.systems.procap.procedures.similarity import (
     Dinov2Similarity,
     PairEncoderSimilarity,
     Sampling,
-    Similarity,
     confidence,
     evenly_spaced,
     pair_rng,
-    pixel_similarity,
     sample_keyframes,
     tokenizer_similarity,
 )
@@ -36,19 +34,18 @@ def test_confidence_is_equation_2() -> None:
     np.testing.assert_allclose(confidence(s_before[:2], s_after[:2], temperature=1e-9), [0, 1])  # no overflow
 
 
-@pytest.mark.parametrize(("name", "similarity"), [("pixels", pixel_similarity), ("tokenizer", tokenizer_similarity)])
-def test_the_middle_of_a_change_is_the_most_confident(name: str, similarity: Similarity) -> None:
+def test_the_middle_of_a_change_is_the_most_confident() -> None:
     frames = red_to_blue()
     features = frames[:, ::4, ::4].reshape(9, -1, 3).astype(np.float16)
-    ends = similarity(frames, features, [])
+    ends = tokenizer_similarity(frames, features, [])
     assert ends is not None
     assert (np.diff(ends[0]) < 0).all()
     assert (np.diff(ends[1]) > 0).all()
     temperature = float(np.square(ends[0] - ends[1]).max())
-    weights = Sampling("visual", similarity=name, temperature=temperature)(frames, features, ["unused"])
+    weights = Sampling("visual", temperature=temperature)(frames, features, ["unused"])
     np.testing.assert_array_equal(weights, confidence(*ends, temperature))
     assert weights[0] < weights[1] < weights[2] < weights[3] == weights.max()
-    alike = Sampling("visual", similarity=name)(frames[[0] * 5], features[[0] * 5], [])
+    alike = Sampling("visual")(frames[[0] * 5], features[[0] * 5], [])
     np.testing.assert_allclose(alike, 1 - 1 / 3, rtol=1e-6)
 
 
@@ -108,7 +105,8 @@ def test_dinov2_compares_class_tokens(tmp_path: Path) -> None:
 def test_visual_text_is_equation_12_and_mixed_is_both(tmp_path: Path) -> None:
     encoder = tiny()
     encoder.save(tmp_path / "pairs")
-    frames, features, captions = red_to_blue(), np.zeros((9, 4, 2)), ["the red square became blue", "the blue square"]
+    frames, captions = red_to_blue(), ["the red square became blue", "the blue square"]
+    features = frames[:, ::4, ::4].reshape(9, -1, 3).astype(np.float16)
     text = PairEncoderSimilarity(str(tmp_path / "pairs"))(frames, features, captions)
     assert text is not None
     texts = encoder.encode_texts(captions)
@@ -119,9 +117,9 @@ def test_visual_text_is_equation_12_and_mixed_is_both(tmp_path: Path) -> None:
     folder = str(tmp_path / "pairs")
     alone = Sampling("visual_text", pair_encoder=folder, temperature=0.01)
     np.testing.assert_array_equal(alone(frames, features, captions), confidence(*text, temperature=0.01))
-    both = Sampling("mixed", pair_encoder=folder, similarity="pixels", mix=0.4)(frames, features, captions)
+    both = Sampling("mixed", pair_encoder=folder, mix=0.4)(frames, features, captions)
     parts = []
-    for s_before, s_after in (text, pixel_similarity(frames, features, [])):
+    for s_before, s_after in (text, tokenizer_similarity(frames, features, [])):
         square = np.square(s_before.astype(np.float64) - s_after)
         parts.append((square - square.min()) / (square.max() - square.min()))
     shares = np.exp(0.4 * parts[0] + 0.6 * parts[1])
