@@ -1,5 +1,4 @@
-"""The guide as a captioner: captions with confidences, where roads and buildings changed, the probability of given
-captions, and samples."""
+"""The guide as a captioner: captions with confidences, and where roads and buildings changed."""
 
 from __future__ import annotations
 
