@@ -20,7 +20,7 @@ from idc.systems.changevg.config import ChangeVgJob, ScoreGuideJob
 Job = with_cluster(ChangeVgJob)
 
 
-def score() -> None:
+def score_notes() -> None:
     job = cli(ScoreGuideJob, __doc__).config
     from idc.systems.changevg.guide_scores import SCORES, score_guide, scores_table
 
@@ -32,7 +32,7 @@ def main() -> None:
         train_command(Job, "idc.systems.changevg.tuning:train", __doc__)
         return
     try:
-        score()
+        score_notes()
     except ValueError as error:
         raise SystemExit(f"finetune_changevg: {error}") from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -97,8 +97,3 @@ class AdpoJob(TuningJob):
         yield from super().preflight()
         if self.retriever is not None:
             yield from missing(self.retriever.encoder, "retriever.encoder")
-
-
-def is_captioner(saved: dict[str, Any]) -> bool:
-    """Every artifact answers the question about a pair."""
-    return True

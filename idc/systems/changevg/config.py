@@ -271,11 +271,6 @@ def is_guide(saved: dict[str, Any]) -> bool:
     return "tune" not in saved.get("job", {})
 
 
-def is_captioner(saved: dict[str, Any]) -> bool:
-    """Every artifact of ChangeVG writes captions."""
-    return True
-
-
 def supervision(saved: dict[str, Any]) -> str:
     """What an artifact was taught by."""
     if is_guide(saved):

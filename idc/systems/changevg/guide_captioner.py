@@ -49,7 +49,7 @@ class GuideCaptioner(WordCaptioner[Guided]):
     def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
         artifact = read_guide(path)
         assert artifact.vocabulary is not None
-        job = GuideJob.model_validate(artifact.config["job"])
+        job = artifact.settings(GuideJob)
         self.side = job.model.image_size
         self.net = GuideNet(job.model, len(artifact.vocabulary))
         artifact.load_into(self.net)

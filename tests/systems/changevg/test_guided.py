@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -207,6 +208,15 @@ def test_a_tuned_model_is_no_guide(folder: Path, artifacts: dict[str, Path], tmp
         score_guide(job)
     with pytest.raises(ValueError, match="is a tuned language model, not a guide"):
         start(tiny_job(str(folder / "pairs"), {"start": tuned}), tmp_path / "run")
+
+
+def test_a_setting_that_is_gone_is_named_with_the_folder_of_its_artifact(folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folder / "guide" / "artifact", tmp_path / "copy")
+    record = json.loads((copy / "config.json").read_text())
+    record["config"]["job"]["model"]["gone"] = 1
+    (copy / "config.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=rf"^artifact {copy}: job\.model\.gone: .*; another version of this program"):
+        load_captioner(str(copy))
 
 
 def test_tasks_choose_the_rows_and_validation_is_of_each_pairs_captions(folder: Path) -> None:
