@@ -97,7 +97,10 @@ def _tuning(config: GpuConfig, folder: Path, peak: float) -> Iterator[Row]:
     from benchmarks.tiny_vlm import TinyConfig, make_tiny
     from idc.systems.adpo.config import AdpoJob
     from idc.systems.adpo.data import collate_preferences, samples_of
-    from idc.systems.adpo.task import SYSTEM, PreferenceTask
+    from idc.systems.adpo.task import SYSTEM as ADPO
+    from idc.systems.adpo.task import PreferenceTask
+    from idc.systems.sft.config import SftJob
+    from idc.systems.sft.task import SYSTEM as SFT
     from idc.training.data import to_device
     from idc.vlm.base import find_base, load_model
     from idc.vlm.chat import Chat
@@ -109,14 +112,18 @@ def _tuning(config: GpuConfig, folder: Path, peak: float) -> Iterator[Row]:
     if not config.tiny:
         _enlarge(base, device)
     pairs = _write_pairs(folder / "pairs", config.pairs, size["side"])
-    for objective in ("sft", "dpo"):
-        job = load(AdpoJob, None, {
-            "objective": objective, "pairs": pairs, "captions": "one", "tune": {"lora": {"rank": 16, "dropout": 0}},
-            "base": {"source": str(base), "dtype": "float32" if config.tiny else "bfloat16"},
-        })  # fmt: skip
+    settings: dict[str, Any] = {
+        "pairs": pairs, "captions": "one", "tune": {"lora": {"rank": 16, "dropout": 0}},
+        "base": {"source": str(base), "dtype": "float32" if config.tiny else "bfloat16"},
+    }  # fmt: skip
+    tunings: list[tuple[str, Any, Any]] = [
+        ("SFT", SFT, load(SftJob, None, settings)),
+        ("DPO", ADPO, load(AdpoJob, None, {**settings, "objective": "dpo"})),
+    ]
+    for objective, system, job in tunings:
         model = find_base(job.base)
         chat = Chat(model.family, job.cutoff)
-        task = SYSTEM.task(job, load_model(model.folder, job.base, device), model.family, {})
+        task = system.task(job, load_model(model.folder, job.base, device), model.family, {})
         if isinstance(task, PreferenceTask):
             (part,) = samples_of(job, chat, None).values()
             task.set_caption_bank([part])
@@ -143,7 +150,7 @@ def _tuning(config: GpuConfig, folder: Path, peak: float) -> Iterator[Row]:
         memory = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else float("nan")
         work = count_flops(step)
         weights = sum(parameter.numel() for parameter in task.parameters()) / 1e9
-        title = f"{objective.upper()} with adapters, {weights:.2f} B weights, {answers * config.pairs} captions"
+        title = f"{objective} with adapters, {weights:.2f} B weights, {answers * config.pairs} captions"
         yield Row(f"{title}: captions", "captions/s", [answers * config.pairs / second for second in seconds])
         done = [work / second / 1e12 for second in seconds]
         yield Row(f"{title}: FLOP/s over the peak", "TFLOP/s", done, [peak] * len(done), more={"peak_GiB": memory})

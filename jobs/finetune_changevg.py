@@ -1,45 +1,30 @@
-"""Tune ChangeVG, a vision-language model with the notes of a guide; with `out` store the notes alone.
+"""Tune ChangeVG, a vision-language model with the notes of a guide; with `out` score the guide alone.
 
     python jobs/finetune_changevg.py pairs=data/changeimti guide=runs/guide/artifact \\
         base.source=Qwen/Qwen2.5-VL-7B-Instruct
     ray job submit --working-dir . -- python jobs/finetune_changevg.py --config jobs/configs/changevg/paper.yaml
-    python jobs/finetune_changevg.py pairs=data/levir-mci/pairs guide=runs/guide/artifact out=data/levir-mci/guided
-    python jobs/finetune_changevg.py out= --help                   the settings of the notes
+    python jobs/finetune_changevg.py pairs=data/levir-mci/pairs guide=runs/guide/artifact out=runs/guide/scores
+    python jobs/finetune_changevg.py out= --help                   the settings of the scores
 
-The artifact contains the guide. Notes are summary, counts, positions and map of changed roads and buildings, stored in
-meta.guide of a folder of pairs; where pairs have flags and masks, the notes and constant answers are scored
-(guide.json).
+The artifact contains the guide. Its notes are summary, counts and positions of changed roads and buildings. Where pairs
+have flags and masks, notes, class maps and constant answers are scored (guide.json), in this process.
 """
 
 from __future__ import annotations
 
-from cluster.config import OnCluster
 from cluster.training_command import train_command, with_cluster
 from idc.config import cli, setting
 from idc.next_command import after_notes
-from idc.systems.changevg.config import ChangeVgJob, RunGuideJob
+from idc.systems.changevg.config import ChangeVgJob, ScoreGuideJob
 
 Job = with_cluster(ChangeVgJob)
 
 
-class NotesJob(OnCluster, RunGuideJob):
-    """Store a guide's notes, and the cluster to do it on."""
+def score_notes() -> None:
+    job = cli(ScoreGuideJob, __doc__).config
+    from idc.systems.changevg.guide_scores import SCORES, score_guide, scores_table
 
-
-def store_notes() -> None:
-    args = cli(NotesJob, __doc__)
-    from cluster.session import run_chunks
-    from idc.systems.changevg.notes_job import open_notes, score_notes, scores_table
-
-    job, share = args.config, args.config.max_reject_share
-    folder, source, stages = open_notes(job, args.overwrite)
-    manifest = run_chunks(
-        args.local, job.cluster, folder, source, stages, max_reject_share=share, job=job, name="pairs"
-    )
-    print(scores_table(score_notes(job.out, job.regions)))
-    print(f"{job.out}: {manifest.num_rows} pairs {manifest.rows_by_split}, rejected: {manifest.num_rejected} "
-          f"{manifest.reject_reasons}")  # fmt: skip
-    print(f"next: {after_notes(job.guide)}")
+    print(f"{scores_table(score_guide(job))}\n{job.out}/{SCORES}\nnext: {after_notes(job.guide)}")
 
 
 def main() -> None:
@@ -47,7 +32,7 @@ def main() -> None:
         train_command(Job, "idc.systems.changevg.tuning:train", __doc__)
         return
     try:
-        store_notes()
+        score_notes()
     except ValueError as error:
         raise SystemExit(f"finetune_changevg: {error}") from None
 

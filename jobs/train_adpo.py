@@ -1,11 +1,9 @@
-"""Train ADPO: a vision-language model tuned by captions, then by preferences over retrieved negatives.
+"""Train ADPO: a vision-language model that was tuned by captions, by preferences over retrieved negatives.
 
-    python jobs/train_adpo.py objective=sft pairs=data/mine/pairs base.source=Qwen/Qwen2.5-VL-3B-Instruct
     python jobs/train_adpo.py pairs=data/mine/pairs base.source=merged retriever.encoder=runs/pair-encoder/artifact
     ray job submit --working-dir . -- python jobs/train_adpo.py --config jobs/configs/adpo/paper.yaml
 
-objective=dpo and objective=adpo start from a tuned model: jobs/merge_vlm.py merges the artifact of objective=sft into a
-folder, which is their base.source.
+base.source is the folder into which jobs/merge_vlm.py has merged an artifact of jobs/finetune_sft.py.
 """
 
 from __future__ import annotations

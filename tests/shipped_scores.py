@@ -19,8 +19,8 @@ from idc.evaluation.job import run_evaluation
 from idc.metrics.classification import BINARY, COUNT
 from idc.rendered.config import RenderConfig, RenderJob
 from idc.rendered.render import open_rendering
-from idc.systems.changevg.config import RunGuideJob
-from idc.systems.changevg.notes_job import open_notes, score_notes
+from idc.systems.changevg.config import ScoreGuideJob
+from idc.systems.changevg.guide_scores import score_guide
 
 
 def stored_scores(folder: Path) -> dict[str, Any]:
@@ -68,9 +68,7 @@ def guide_differences(folder: Path, artifact: Path, which: int) -> list[str]:
     with tempfile.TemporaryDirectory() as work:
         job = RenderJob(out=f"{work}/pairs", render=render_settings(folder, stored["pairs"]))
         run_local(*open_rendering(job), max_reject_share=0.0, progress=False)
-        notes = RunGuideJob(pairs=f"{work}/pairs", guide=str(artifact), out=f"{work}/noted")
-        run_local(*open_notes(notes), max_reject_share=0.0, progress=False)
-        scores = score_notes(f"{work}/noted", notes.regions)["train"]
+        scores = score_guide(ScoreGuideJob(pairs=f"{work}/pairs", guide=str(artifact), out=work))["train"]
     measures = {(answer["type"], answer["of"]): answer for answer in scores["answers"]}
     binary, count = measures[BINARY, ""], measures[COUNT, "building"]
     most, right = flips(stored["pairs"]), round(binary["scores"]["Accuracy"] * binary["questions"])

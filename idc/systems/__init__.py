@@ -129,7 +129,8 @@ def wrap_base_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[st
 
 
 def is_captioner(artifact: str) -> bool:
-    """Whether an artifact is a captioner of one of the systems. Loads no torch.
+    """Whether an artifact is a captioner of one of the systems: all of a system's are, unless its ``config`` module has
+    an ``is_captioner(config)``. Loads no torch.
 
     Raises:
         ValueError: it is not a whole artifact.
@@ -139,7 +140,8 @@ def is_captioner(artifact: str) -> bool:
     record = read_artifact(artifact)
     if record.system not in SYSTEMS:
         return False
-    return bool(importlib.import_module(f"idc.systems.{record.system}.config").is_captioner(record.config))
+    decide = getattr(importlib.import_module(f"idc.systems.{record.system}.config"), "is_captioner", None)
+    return decide is None or bool(decide(record.config))
 
 
 def supervision_of(system: str, config: dict[str, Any]) -> str | None:

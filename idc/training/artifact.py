@@ -25,7 +25,9 @@ import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from idc.data.text import Vocabulary
 from idc.data.textfiles import decode_text, parse_json
@@ -48,6 +50,8 @@ _ADAPTER_FILES = (f"{ADAPTER}/adapter_config.json", f"{ADAPTER}/adapter_model.sa
 
 MAX_JSON_BYTES = 32 * 2**20
 """JSON files of an artifact above this size are refused unread."""
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
 
 IDENTITY_TAG = "idc.artifact"
 """Tag of a version in the registry: the :func:`artifact_identity` of its artifact."""
@@ -98,6 +102,21 @@ class Artifact:
         faults = layout_faults(state, expected, "the model")
         refuse_faults(faults, self.path / WEIGHTS, f"the model of {self.path / CONFIG}")
         module.load_state_dict(state, strict=stored is None)
+
+    def settings(self, kind: type[ModelT], section: str = "job") -> ModelT:
+        """A section of the config.
+
+        Raises:
+            ValueError: naming the folder and the field: another version of the program wrote it.
+        """
+        try:
+            return kind.model_validate(self.config[section])
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, (section, *first["loc"])))
+            raise ValueError(
+                f"artifact {self.path}: {field}: {first['msg']}; another version of this program wrote it: train again"
+            ) from None
 
     def folder(self, name: str) -> Path:
         """The path of a folder of the artifact (:data:`ADAPTER`, :data:`PROCESSOR`), of which some file is listed."""

@@ -157,7 +157,7 @@ class TunedSystem(Generic[JobT]):
             ValueError: the base is not on this machine or is another model, or the artifact is damaged.
         """
         artifact: Artifact = read_artifact(path, system=self.name)
-        job = self.job.model_validate(artifact.config["job"])
+        job = artifact.settings(self.job)
         config = dtype_of(job.base, speed)
         folder, family = find_tuned(artifact, config, base)
         modules = self.own_modules(job, family)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
-from pydantic_core import to_jsonable_python
 
 from idc.config import ConfigModel, missing
 from idc.training.config import GroupConfig, TrainConfig
@@ -47,15 +45,15 @@ class ReferenceConfig(ConfigModel):
 
 
 class AdpoJob(TuningJob):
-    """Tune a vision-language model by captions (sft), by preferences over drawn negatives (dpo), or over negatives that
-    a learned retriever draws (adpo). dpo and adpo start from a tuned model: `base.source` is the folder into which
-    jobs/merge_vlm.py has merged the artifact of sft."""
+    """Tune a vision-language model by preferences over drawn negatives (dpo), or over negatives that a learned
+    retriever draws (adpo). It was tuned by captions before (jobs/finetune_sft.py): `base.source` is the folder into
+    which jobs/merge_vlm.py has merged that artifact."""
 
     name: str = Field("adpo", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
     """Name of the run: its folder under `runs`. The same name resumes it."""
-    objective: Literal["sft", "dpo", "adpo"] = "adpo"
-    """sft: cross-entropy of the captions. dpo: equation 2 with negatives drawn uniformly from the bank (tables 1 to 3,
-    "w/o Retrieval Adversarial"). adpo: equations 3 to 7."""
+    objective: Literal["dpo", "adpo"] = "adpo"
+    """dpo: equation 2 with negatives drawn uniformly from the bank (tables 1 to 3, "w/o Retrieval Adversarial"). adpo:
+    equations 3 to 7."""
     beta: float = Field(0.1, gt=0)
     """Sharpness of the preference. Not stated; 0.1 is DPO's own default."""
     candidates: int = Field(128, ge=2)
@@ -69,8 +67,8 @@ class AdpoJob(TuningJob):
     reference: ReferenceConfig = ReferenceConfig()
     """The reference policy."""
     tune: TuneConfig = TuneConfig()
-    """The trained parts. The paper mentions no adapters, and its memory (table 4) is that of full tuning. With dpo and
-    adpo tune.lora.dropout must be 0: the policy would be noisy and its reference not."""
+    """The trained parts. The paper mentions no adapters, and its memory (table 4) is that of full tuning.
+    tune.lora.dropout must be 0: the policy would be noisy and its reference not."""
     train: TrainConfig = TuningJob.model_fields["train"].get_default()
     """The loop. In the presets of the paper's two stages its "FSDPTrainer" is DeepSpeed's ZeRO-3, which shards the same
     weights, gradients and moments. "Batch size 16, with a gradient accumulation step of 8" is read as 16 samples on
@@ -80,14 +78,6 @@ class AdpoJob(TuningJob):
 
     def errors(self) -> Iterator[str]:
         yield from super().errors()
-        if self.objective == "sft":
-            fields = type(self).model_fields
-            defaults = {name: fields[name].get_default() for name in _PREFERENCE_FIELDS}
-            unused = [name for name, default in defaults.items() if getattr(self, name) != default]
-            if unused:
-                plain = " ".join(f"{name}={json.dumps(to_jsonable_python(defaults[name]))}" for name in unused)
-                yield f"objective: 'sft' has no use for {', '.join(unused)}; take dpo or adpo, or set {plain}"
-            return
         if (self.retriever is None) == (self.objective == "adpo"):
             yield (
                 f"objective: {self.objective!r} "
@@ -107,11 +97,3 @@ class AdpoJob(TuningJob):
         yield from super().preflight()
         if self.retriever is not None:
             yield from missing(self.retriever.encoder, "retriever.encoder")
-
-
-_PREFERENCE_FIELDS = ("beta", "candidates", "retriever", "reference")
-
-
-def is_captioner(saved: dict[str, Any]) -> bool:
-    """Every artifact answers the question about a pair."""
-    return True

@@ -18,38 +18,36 @@ from idc.sweep.chain import Step, TrialSteps
 from idc.sweep.steps import EVALUATE_DERIVED, derived_errors, train_step, with_evaluation
 from idc.systems.adpo.config import AdpoJob
 from idc.training.hashing import content_or_id
-from idc.vlm.config import BaseConfig, base_content
+from idc.vlm.config import BaseConfig, TuningJob, base_content
 
 SEEDS, WATCHED = ("sft.train.seed", "adpo.train.seed"), "adpo.train"
 DERIVED = {
-    "sft": ("name", "runs", "pairs", "more_pairs", "objective"),
+    "sft": ("name", "runs", "pairs", "more_pairs"),
     "adpo": ("name", "runs", "pairs", "more_pairs", "base"),
     "evaluate": EVALUATE_DERIVED,
 }
-_TASK = "idc.systems.adpo.task:train"
 _TUNED = BaseConfig(source="sft")
 """In the place of the first stage's model."""
 
 
-class _Stage(AdpoJob):
-    """A training on the trial's pairs."""
+class _Captions(TuningJob):
+    """The first stage, SFT on the trial's pairs."""
 
+    name: str = "sft"
     pairs: str = ""
 
     def preflight(self) -> Iterator[str]:
         return iter(())
 
 
-class _Captions(_Stage):
-    """The first stage."""
-
-    objective: Literal["sft", "dpo", "adpo"] = "sft"
-
-
-class _Preferences(_Stage):
+class _Preferences(AdpoJob):
     """The second stage, on the first one's model."""
 
+    pairs: str = ""
     base: BaseConfig = _TUNED
+
+    def preflight(self) -> Iterator[str]:
+        return iter(())
 
 
 class Trial(ConfigModel):
@@ -93,7 +91,11 @@ def steps(trial: Trial, store: str) -> TrialSteps:
         name = f"zeroshot-{fingerprint(*of_base, answers)[:12]}"
         work = [Step(name, "idc.systems:wrap_base_step", {"base": base, **answers})]
     else:
-        work = [train_step("sft", _TASK, trial.sft, {**pairs, "base": base}, store, [content, *of_base])]
+        work = [
+            train_step(
+                "sft", "idc.systems.sft.task:train", trial.sft, {**pairs, "base": base}, store, [content, *of_base]
+            )
+        ]
     if trial.until == "preferences":
         sft = work[-1].name
         merged = Step(f"merged-{fingerprint(sft)[:12]}", "idc.vlm.merging:merge_step",
@@ -107,7 +109,7 @@ def steps(trial: Trial, store: str) -> TrialSteps:
             depends.append(content_or_id(retriever.encoder))
             inputs["retriever"] = retriever.model_dump(mode="json")
             depends.append(fingerprint(retriever.model_dump(mode="json", exclude={"encoder"})))
-        work += [merged, train_step("adpo", _TASK, trial.adpo, inputs, store, depends)]
+        work += [merged, train_step("adpo", "idc.systems.adpo.task:train", trial.adpo, inputs, store, depends)]
     return with_evaluation(
         work,
         pairs=trial.pairs,

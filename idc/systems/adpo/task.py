@@ -52,9 +52,8 @@ class PreferenceTask(SftTask):
     (equation 7, REINFORCE), each averaged over samples.
 
     Args:
-        job: with objective dpo or adpo.
         model, family: see :class:`idc.vlm.sft.SftTask`.
-        retriever: with adpo.
+        retriever: with objective=adpo.
     """
 
     baseline: Tensor
@@ -179,26 +178,22 @@ class PreferenceTask(SftTask):
 
 
 class Adpo(TunedSystem[AdpoJob]):
-    """Supervised tuning, or preferences, by ``objective``."""
+    """Tuning by preferences."""
 
     def training_modules(self, job: AdpoJob) -> dict[str, nn.Module]:
         return {} if job.retriever is None else {"retriever": Retriever(job.retriever)}
 
-    def task(self, job: AdpoJob, model: Any, family: Family, modules: Mapping[str, nn.Module]) -> SftTask:
-        if job.objective == "sft":
-            return super().task(job, model, family, modules)
+    def task(self, job: AdpoJob, model: Any, family: Family, modules: Mapping[str, nn.Module]) -> PreferenceTask:
         retriever = modules.get("retriever")
         assert retriever is None or isinstance(retriever, Retriever)
         return PreferenceTask(job, model, family, retriever)
 
     def loaders(self, job: AdpoJob, family: Family, context: Context) -> Loaders:
-        if job.objective == "sft":
-            return super().loaders(job, family, context)
         return make_loaders(job, family, context, frame_size(job.retriever) if job.retriever else None)
 
     def before_training(self, job: AdpoJob, task: SftTask, loaders: Loaders, context: Context) -> None:
-        if isinstance(task, PreferenceTask):
-            task.set_caption_bank(preference_parts(loaders))
+        assert isinstance(task, PreferenceTask)
+        task.set_caption_bank(preference_parts(loaders))
 
     def exported(self, job: AdpoJob, state: Mapping[str, Tensor], context: Context) -> None:
         if job.retriever is not None and job.retriever.learns:
@@ -207,11 +202,9 @@ class Adpo(TunedSystem[AdpoJob]):
             save_retriever(job.retriever, visual, context.run_dir / RETRIEVER)
 
     def card(self, job: AdpoJob) -> str:
-        return {
-            "sft": super().card(job),
-            "dpo": "after direct preference optimization over drawn captions (DPO).",
-            "adpo": "after direct preference optimization over captions drawn by a learned retriever (ADPO).",
-        }[job.objective]
+        if job.objective == "dpo":
+            return "after direct preference optimization over drawn captions (DPO)."
+        return "after direct preference optimization over captions drawn by a learned retriever (ADPO)."
 
 
 SYSTEM = Adpo("adpo", AdpoJob)

@@ -184,33 +184,23 @@ class ConvertMciJob(ConfigModel):
         yield from missing(self.vocabulary, "vocabulary")
 
 
-class RunGuideJob(ConfigModel):
-    """Store a guide's notes on every pair of a folder: summary, counts, positions, class map."""
+class ScoreGuideJob(ConfigModel):
+    """Score a guide: its class maps and notes against the masks and flags of a folder of pairs."""
 
     pairs: str = Field(min_length=1)
     """Folder of pairs. Path or URI."""
     guide: str = Field(min_length=1)
     """Artifact of the guide."""
     out: str = Field(min_length=1)
-    """Folder of pairs to write: the same rows with the notes in `meta.guide`, and guide.json. Path or URI."""
+    """Folder to write: guide.json with the scores of each split."""
     regions: RegionConfig = RegionConfig()
-    """Which regions of the class map are counted, and where they are."""
+    """Which regions of a class map are counted, and where they are."""
     device: str = "cpu"
     """Torch device of the guide."""
     max_pairs: int | None = Field(None, ge=1)
     """Use only the first pairs of the folder."""
     batch_size: int = Field(16, ge=1)
     """Pairs that the guide sees at once."""
-    chunk_size: int = Field(64, ge=1, le=10_000)
-    """Pairs per Parquet part."""
-    actors: int = Field(1, ge=1)
-    """Copies of the guide on Ray."""
-    cpus_per_actor: float = Field(1.0, gt=0)
-    """CPUs per copy, and its torch threads."""
-    gpus_per_actor: float = Field(0.0, ge=0)
-    """GPUs per copy; give device=cuda with it."""
-    max_reject_share: float = Field(0.01, ge=0, le=1)
-    """The job fails if more than this share of the pairs cannot be read."""
 
     def preflight(self) -> Iterator[str]:
         yield from missing_pairs(self.pairs, "pairs")
@@ -218,20 +208,14 @@ class RunGuideJob(ConfigModel):
 
 
 class GuidedPromptConfig(ConfigModel):
-    """How a question quotes the guide's notes."""
+    """Which of the guide's notes are before a dialogue's first question, as in figure 3 of the paper. The released
+    notebook quotes only the caption, without full stops, and only before requests for a caption; it learns only the
+    reference nearest to the quoted caption, here all are learned."""
 
-    style: Literal["figure", "notebook"] = "figure"
-    """figure: figure 3 of the paper: caption, counts and locations before a dialogue's first question. notebook: the
-    released notebook's prefix, which quotes only the caption, without full stops, and only before requests for a
-    caption. The notebook also learns only the reference nearest to the quoted caption; here all are learned."""
     summary: bool = True
     """Quote the caption (coarse branch)."""
     regions: bool = True
     """Quote counts and positions (fine branch)."""
-
-    def errors(self) -> Iterator[str]:
-        if self.style == "notebook" and not self.regions:
-            yield "regions: style=notebook quotes none anyway; leave it out"
 
 
 class ChangeVgJob(TuningJob):
@@ -285,11 +269,6 @@ GUIDE = "guide"
 def is_guide(saved: dict[str, Any]) -> bool:
     """Whether an artifact is a guide, and no tuned model, whose job says what of it was tuned."""
     return "tune" not in saved.get("job", {})
-
-
-def is_captioner(saved: dict[str, Any]) -> bool:
-    """Every artifact of ChangeVG writes captions."""
-    return True
 
 
 def supervision(saved: dict[str, Any]) -> str:

@@ -1,5 +1,4 @@
-"""The guide as a captioner: captions with confidences, where roads and buildings changed, the probability of given
-captions, and samples."""
+"""The guide as a captioner: captions with confidences, and where roads and buildings changed."""
 
 from __future__ import annotations
 
@@ -11,9 +10,9 @@ import torch
 from torch import Tensor
 
 from idc.captioning.contract import ClassMap, Speed
-from idc.changeimti.class_masks import CLASSES, class_label
+from idc.changeimti.class_masks import CLASSES
 from idc.changeimti.config import RegionConfig
-from idc.data.images import encode_png, resize_image
+from idc.data.images import resize_image
 from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.changevg.config import GUIDE, GuideJob, is_guide
@@ -50,7 +49,7 @@ class GuideCaptioner(WordCaptioner[Guided]):
     def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
         artifact = read_guide(path)
         assert artifact.vocabulary is not None
-        job = GuideJob.model_validate(artifact.config["job"])
+        job = artifact.settings(GuideJob)
         self.side = job.model.image_size
         self.net = GuideNet(job.model, len(artifact.vocabulary))
         artifact.load_into(self.net)
@@ -90,10 +89,7 @@ class GuideCaptioner(WordCaptioner[Guided]):
         for ids, extras in zip(decoded.ids.tolist(), findings, strict=True):
             assert extras.class_map is not None
             classes = extras.class_map.classes
-            notes = GuideNotes(
-                self._text(ids), positions_of_classes(classes, regions), encode_png(class_label(classes))
-            )
-            results.append((notes, extras))
+            results.append((GuideNotes(self._text(ids), positions_of_classes(classes, regions)), extras))
         return results
 
     def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Guided:

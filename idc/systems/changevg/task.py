@@ -121,7 +121,7 @@ def _start(job: GuideJob) -> Artifact | None:
     if job.start is None:
         return None
     start = read_guide(job.start)
-    theirs = GuideJob.model_validate(start.config["job"]).model
+    theirs = start.settings(GuideJob).model
     if _architecture(theirs) != _architecture(job.model):
         raise ValueError(f"start: {job.start} has another model than this training; give that of its config.json")
     return start

@@ -140,8 +140,7 @@ def take_notes(
         names = share[start : start + _BATCH]
         rows = [samples.rows[row] for samples, row in map(samples_of.__getitem__, names)]
         befores, afters = ([decode_image(row["images"][side]) for row in rows] for side in (0, 1))
-        for name, notes in zip(names, captioner.notes(befores, afters, regions), strict=True):
-            mine[name] = replace(notes, class_map=b"")
+        mine |= zip(names, captioner.notes(befores, afters, regions), strict=True)
     if context.rank == 0:
         logs.event("notes", f"the guide ran on {len(samples_of):,} pairs", pairs=len(samples_of))
     return {name: notes for part in context.all_gather_object(mine) for name, notes in part.items()}

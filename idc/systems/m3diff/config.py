@@ -89,11 +89,6 @@ class M3DiffJob(TuningJob):
             )
 
 
-def is_captioner(saved: dict[str, Any]) -> bool:
-    """Every artifact answers the question about a pair."""
-    return True
-
-
 def supervision(saved: dict[str, Any]) -> str:
     """What an artifact was taught by."""
     return "captions, on a base taught before"

@@ -7,6 +7,7 @@ Rows that differ in the scored data set alone share their training. Importing th
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from idc.sweep.chain import Step, TrialSteps
 from idc.sweep.steps import EVALUATE_DERIVED, JUDGE_DERIVED, derived_errors, train_step, with_evaluation
 from idc.systems.m3diff.config import M3DiffJob
 from idc.systems.m3diff.mixture import check_sets, prompt_of_dataset
+from idc.util.atomic import write_text
 from idc.vlm.config import GenerateConfig, PromptConfig, base_content
 
 if TYPE_CHECKING:
@@ -138,11 +140,12 @@ def _training(trial: Trial, of_base: list[str], store: str) -> Step:
 
 
 def ask_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
-    """The entry of a step: ``artifact`` with another ``prompt`` and ``generation``, in ``folder``/artifact."""
+    """The entry of a step: ``artifact`` with another ``prompt`` and ``generation``, in ``folder``/artifact; all other
+    files are links."""
     out = Path(folder) / "artifact"
     shutil.rmtree(out, ignore_errors=True)  # of a step that was killed
-    shutil.copytree(payload["artifact"], out)
+    shutil.copytree(payload["artifact"], out, copy_function=os.link)
     record = json.loads((out / "config.json").read_text(encoding="utf-8"))
     record["config"]["job"] |= {"prompt": payload["prompt"], "generation": payload["generation"]}
-    (out / "config.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    write_text(out / "config.json", json.dumps(record, indent=2) + "\n")  # replaces the link
     return {"question": payload["prompt"]["text"]}

@@ -1,5 +1,4 @@
-"""NAMC as a captioner: captions with confidences, change maps from its co-attention, the probability of given captions,
-and samples."""
+"""NAMC as a captioner: captions with confidences, change maps from its co-attention."""
 
 from __future__ import annotations
 

@@ -6,11 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 
-def is_captioner(saved: dict[str, Any]) -> bool:
-    """Every artifact is one."""
-    return True
-
-
 def supervision(saved: dict[str, Any]) -> str:
     """What an artifact was taught by: it is not trained here."""
     return "none"

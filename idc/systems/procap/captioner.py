@@ -1,5 +1,4 @@
-"""ProCap as a captioner: captions of pairs with confidences and change maps, the probability of given captions, and
-samples."""
+"""ProCap as a captioner: captions of pairs with confidences and change maps."""
 
 from __future__ import annotations
 

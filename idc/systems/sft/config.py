@@ -16,11 +16,6 @@ class SftJob(TuningJob):
     """Name of the run: its folder under `runs`. The same name resumes it."""
 
 
-def is_captioner(saved: dict[str, Any]) -> bool:
-    """Every artifact answers the question about a pair."""
-    return True
-
-
 def supervision(saved: dict[str, Any]) -> str:
     """What an artifact was taught by."""
     return "captions, on a base taught before"

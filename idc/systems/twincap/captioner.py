@@ -1,5 +1,4 @@
-"""TwinCap as a captioner: captions with confidences, change maps, attributes of what changed, the probability of given
-captions, and samples."""
+"""TwinCap as a captioner: captions with confidences, change maps, attributes of what changed."""
 
 from __future__ import annotations
 

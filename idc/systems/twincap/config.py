@@ -133,11 +133,6 @@ class TwinCapJob(ConfigModel):
         yield from missing(self.start, "start")
 
 
-def is_captioner(saved: dict[str, Any]) -> bool:
-    """Every artifact of TwinCap writes captions."""
-    return True
-
-
 def supervision(saved: dict[str, Any]) -> str:
     """What an artifact was taught by: scene graphs too, unless all heads beyond the captions are off."""
     weights = saved["job"]["supervision"]

@@ -28,7 +28,7 @@ def load_captioner(
         ValueError: the base is not on this machine, or is another model.
     """
     artifact = read_artifact(path, system="zeroshot")
-    config = ZeroShotConfig.model_validate(artifact.config["job"])
+    config = artifact.settings(ZeroShotConfig)
     folder, family = find_tuned(artifact, config.base, base)
     model = load_model(folder, dtype_of(config.base, speed), device)
     return VlmCaptioner(

@@ -37,11 +37,6 @@ class WrapJob(ZeroShotConfig):
         yield from remote(self.out, "out", "an artifact")
 
 
-def is_captioner(saved: dict[str, Any]) -> bool:
-    """Every artifact is one."""
-    return True
-
-
 def supervision(saved: dict[str, Any]) -> str:
     """What an artifact was taught by: it is not trained here."""
     return "none"

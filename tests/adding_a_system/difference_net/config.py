@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import Field
 
 from idc.config import ConfigModel
@@ -23,7 +21,3 @@ class DifferenceNetJob(ConfigModel):
     """Side of the difference image, in pixels."""
     train: TrainConfig = TrainConfig(steps=200, batch_size=32)
     """The training loop."""
-
-
-def is_captioner(config: dict[str, Any]) -> bool:
-    return True

@@ -81,8 +81,6 @@ def job_of(kind: str, pairs: Path | str, **settings: Any) -> AdpoJob:
     }  # fmt: skip
     if settings.get("objective", "adpo") == "adpo":
         given["retriever"] = {"encoder": str(encoder_folder())}
-    if settings.get("objective") == "sft":
-        del given["candidates"]
     return load(AdpoJob, None, {**given, **settings})
 
 

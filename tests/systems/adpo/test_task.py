@@ -15,8 +15,6 @@ from idc.config import ConfigError
 from idc.systems import load_captioner
 from idc.systems.adpo.data import CaptionBank, preference_parts
 from idc.systems.adpo.task import train
-from idc.systems.sft.config import SftJob
-from idc.systems.sft.task import train as train_sft
 from idc.training.artifact import ADAPTER, read_artifact
 from idc.training.context import LocalContext
 from idc.training.loop import read_log
@@ -82,15 +80,7 @@ def test_a_run_logs_its_margin_and_stores_the_policy_and_the_moved_retriever_apa
     changed = {name for name in start if not torch.equal(start[name], end[name])}
     assert "clip.visual.proj" in changed
     assert all(name.startswith("clip.visual.") for name in changed)
-    assert load_captioner(str(trained / "artifact")).score([picture(1)], [picture(2)], [["no change"]])  # type: ignore[attr-defined]
-
-
-def test_sft_is_supervised_tuning(pairs: Path, tmp_path: Path) -> None:
-    fields = job_of(KIND, pairs, objective="sft").model_dump(mode="json")
-    train(fields, LocalContext(tmp_path / "adpo"))
-    train_sft({name: fields[name] for name in SftJob.model_fields}, LocalContext(tmp_path / "sft"))
-    adpo, sft = ([line["loss"] for line in read_log(tmp_path / name / "log.jsonl")] for name in ("adpo", "sft"))
-    assert adpo == sft
+    assert load_captioner(str(trained / "artifact"))([picture(1)], [picture(2)])
 
 
 @pytest.mark.parametrize(
@@ -98,7 +88,6 @@ def test_sft_is_supervised_tuning(pairs: Path, tmp_path: Path) -> None:
     [
         ({"retriever": None}, "objective: 'adpo' needs retriever.encoder"),
         ({"objective": "dpo", "retriever": {"encoder": "x"}}, "has no retriever; set retriever=null"),
-        ({"objective": "sft", "beta": 0.2}, "'sft' has no use for beta; take dpo or adpo, or set beta=0.1"),
         ({"tune.lora.dropout": 0.1}, "tune.lora.dropout: 0.1 makes log-probabilities noisy; set it to 0"),
         ({"tune": WHOLE}, "take 'copy', or train adapters alone"),
         ({"retriever.learns": False, "retriever.baseline": 0.9}, "unused with retriever.learns=false"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,10 +16,10 @@ from idc.data.schema import IMAGE, Instruction, Turn
 from idc.data.store import iter_rows
 from idc.systems import load_captioner, supervision_of
 from idc.systems.changevg.captioner import GuidedCaptioner
-from idc.systems.changevg.config import RunGuideJob
+from idc.systems.changevg.config import ScoreGuideJob
 from idc.systems.changevg.guide_captioner import GuideCaptioner
+from idc.systems.changevg.guide_scores import score_guide
 from idc.systems.changevg.notes import guided_question
-from idc.systems.changevg.notes_job import open_notes
 from idc.systems.changevg.tuning import ImtiDialogues, make_loaders, train
 from idc.training.artifact import read_artifact
 from idc.training.context import LocalContext
@@ -29,7 +30,7 @@ from tests.vlm.models import found
 
 QUOTES: dict[str, dict[str, Any]] = {
     "all": {},
-    "notebook": {"quote.style": "notebook"},
+    "regions alone": {"quote.summary": False},
     "other regions": {"regions.as_published": False},
 }
 SIDES = ("before", "after")
@@ -202,11 +203,20 @@ def test_the_artifact_has_all_it_needs(folder: Path, artifacts: dict[str, Path],
 def test_a_tuned_model_is_no_guide(folder: Path, artifacts: dict[str, Path], tmp_path: Path) -> None:
     assert isinstance(load_captioner(str(artifacts["all"] / "guide")), GuideCaptioner)
     tuned = str(artifacts["all"])
-    job = RunGuideJob(pairs=str(folder / "pairs"), guide=tuned, out=str(tmp_path / "notes"))
+    job = ScoreGuideJob(pairs=str(folder / "pairs"), guide=tuned, out=str(tmp_path / "scores"))
     with pytest.raises(ValueError, match=r"is a tuned language model, not a guide; its guide, if it has one, is .*/gu"):
-        open_notes(job)
+        score_guide(job)
     with pytest.raises(ValueError, match="is a tuned language model, not a guide"):
         start(tiny_job(str(folder / "pairs"), {"start": tuned}), tmp_path / "run")
+
+
+def test_a_setting_that_is_gone_is_named_with_the_folder_of_its_artifact(folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folder / "guide" / "artifact", tmp_path / "copy")
+    record = json.loads((copy / "config.json").read_text())
+    record["config"]["job"]["model"]["gone"] = 1
+    (copy / "config.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=rf"^artifact {copy}: job\.model\.gone: .*; another version of this program"):
+        load_captioner(str(copy))
 
 
 def test_tasks_choose_the_rows_and_validation_is_of_each_pairs_captions(folder: Path) -> None:

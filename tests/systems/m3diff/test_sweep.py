@@ -17,7 +17,7 @@ from idc.sweep.config import SweepJob
 from idc.systems import load_captioner, wrap_base_step
 from idc.systems.m3diff.mixture import QUESTIONS
 from idc.systems.m3diff.sweep import Trial, ask_step, steps
-from idc.training.artifact import read_artifact
+from idc.training.artifact import WEIGHTS, read_artifact
 from idc.vlm.config import PAIR_PROMPT, GenerateConfig, PromptConfig
 from tests.systems.procap.world import World
 from tests.vlm.models import tiny_folder
@@ -107,6 +107,8 @@ def test_a_trained_model_asks_the_question_of_the_scored_set(tmp_path: Path, wor
     asking = read_artifact(tmp_path / "asking" / "artifact")
     assert asking.config["job"] == {**trained.config["job"], "prompt": question, "generation": generation}
     assert (asking.base, asking.system) == (trained.base, trained.system)
+    assert read_artifact(trained.path).config == trained.config, "what was trained stays as it was"
+    assert (asking.path / WEIGHTS).samefile(trained.path / WEIGHTS), "weights are not copied"
 
 
 @pytest.mark.slow
