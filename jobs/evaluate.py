@@ -31,7 +31,7 @@ endpoint is read from $OPENAI_API_KEY (api_key_variable=OTHER).
 evaluations: the page OUT shows evaluations of one captioner, one per seed, next to those of others (compare.NAME).
 
 artifacts: captioners are timed in turn: caption tokens a second, and the number of parameters. Run it alone on the
-machine. jobs/leaderboard.py --throughput OUT shows the result.
+machine.
 """
 
 from __future__ import annotations

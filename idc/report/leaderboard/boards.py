@@ -6,7 +6,6 @@ Numbers of different data, splits, subsets or protocols are in different tables.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,8 +47,7 @@ class BoardRow:
         pairs: scored pairs, if known.
         mark: what a reader must know before comparing.
         footnote: printed once below the table.
-        selection, command, commit: how it was made; only of runs.
-        evaluations: of a run, in the order of the seeds.
+        setting: fingerprint of a run's setting; the rows of one setting have the same ``origin``: how it was made.
     """
 
     kind: str
@@ -60,19 +58,16 @@ class BoardRow:
     pairs: int | None = None
     mark: str = ""
     footnote: str = ""
-    selection: str = ""
-    command: str = ""
-    commit: str = ""
-    evaluations: tuple[ScoredRuns, ...] = ()
+    setting: str = ""
+    origin: Mapping[str, str] = field(default_factory=dict)
     intervals: Mapping[str, Interval] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Board:
-    """A table: rows whose numbers may be compared.
+    """A table of one split, variant, subset and protocol; its numbers may be compared.
 
     Attributes:
-        split, variant, subset, protocol: what is equal for all rows.
         metrics: the columns, in order.
         rows: best first by CIDEr, or by the last column if there is no CIDEr.
     """
@@ -113,8 +108,7 @@ def gather_boards(runs: Sequence[str]) -> list[DataSetPage]:
         runs: folders (or patterns of them) that are searched for evaluations and scored answers, at any depth.
 
     Raises:
-        ValueError: a folder is missing or holds no evaluation; an evaluation's data set is not known; predictions are
-            missing.
+        ValueError: a folder is missing or holds no evaluation, or an evaluation's data set is not known.
     """
     folders = find(runs)
     scored = [read_scored_runs(folder) for folder in folders if (folder / EVALUATION).exists()]
@@ -183,15 +177,21 @@ def _run(
     return BoardRow(
         kind=RUN,
         name=first.name,
-        source="; ".join(filter(None, [taught, differences])),
+        source=(source := "; ".join(filter(None, [taught, differences]))),
         values=values,
         seeds=seeds,
         pairs=pairs,
         mark="; ".join(filter(None, [twice, unofficial, typed, lost])),
-        selection=recorded("selection", "; "),
-        command=recorded("command", "; "),
-        commit=recorded("commit", ", "),
-        evaluations=tuple(runs),
+        setting=first.setting,
+        origin={
+            "folders": ", ".join(str(run.folder) for run in runs),
+            "settings": source,
+            "selected by": recorded("selection", "; "),
+            "evaluation": recorded("command", "; ") or "not recorded",
+            "training": "; ".join(filter(None, (run.training for run in runs))) or "not recorded",
+            "commit": recorded("commit", ", "),
+            "pairs": f"{protocols[0].get('pairs', '')} ({first.data.fingerprint})",
+        },
         intervals=intervals or {},
     )
 
@@ -264,8 +264,6 @@ def _answers(answered: Sequence[tuple[Path, AnswerScores]], data_set: str) -> It
                     values=values,
                     pairs=measures.questions,
                     mark=mark,
-                    command=result.command,
-                    commit=result.commit,
                 ),
             )
             constant = {metric: spread([value]) for metric, value in measures.baseline.items()}
@@ -382,10 +380,3 @@ def _by(metric: str) -> Callable[[BoardRow], float]:
     """Sort key: best first, where a low MAE is best; rows without the number last."""
     sign = 1.0 if metric == "MAE" else -1.0
     return lambda row: sign * row.values[metric].mean if metric in row.values else math.inf
-
-
-def published_files(page: DataSetPage) -> Iterator[tuple[str, Path]]:
-    """(Name below the leaderboard's folder, file) of everything that is published with the page's runs."""
-    for run in page.scored:
-        for path in run.files:
-            yield os.path.join("runs", page.key, run.evaluation.fingerprint, path.name), path
