@@ -9,7 +9,7 @@
     python jobs/evaluate.py judge=Qwen/Qwen3-8B url=http://localhost:8000/v1 evaluation=runs/captioner/evaluation \\
         out=runs/captioner/judge
     python jobs/evaluate.py evaluations=[runs/captioner/evaluation] "compare.ProCap=[runs/other/evaluation]" \\
-        pairs=data/pairs "runs.stage 1=runs/pretrain" "runs.stage 2=runs/captioner" out=runs/report.html
+        pairs=data/pairs out=runs/report.html
     python jobs/evaluate.py artifacts.TwinCap=runs/demo/twincap-0/artifact \\
         artifacts.ProCap=runs/demo/finetune-0/artifact pairs=data/demo/pairs out=runs/demo/speed.json
     python jobs/evaluate.py instructions= --help         the settings of questions; answers=, judge=, evaluations= and

@@ -201,12 +201,10 @@ def _page(per_seed: Sequence[DemoFolders], systems: Sequence[DemoSystem], real: 
     folders = per_seed[0]
     evaluations = [f"[{','.join(f'{system.folder(of)}/evaluation' for of in per_seed)}]" for system in systems]
     compared = [f"compare.{system.title}={of}" for system, of in zip(systems[1:], evaluations[1:], strict=True)]
-    runs = stages_of(systems, folders)
     further = dict.fromkeys(text for system in systems for text in system.report(folders))
     return DemoStep("write the page", [
         "jobs/evaluate.py", f"out={folders.runs}/report.html", f"evaluations={evaluations[0]}", *compared,
         f"pairs={folders.pairs}", *further, f"title={_listed([system.title for system in systems])} on rendered pairs",
-        f"runs={{{', '.join(f'{heading}: {run}' for heading, run in runs.items())}}}",
         *([f"real=[{', '.join(real)}]"] if real else []),
     ])  # fmt: skip
 

@@ -6,7 +6,7 @@ import os
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -40,10 +40,6 @@ class AnswersJob(ConfigModel):
     """Folder for `answers.json`."""
     data_set: str = "changeimti"
     """Data set of the questions: the page of the leaderboard that shows the result."""
-    no_change: Literal["label", "empty"] = "label"
-    """Meaning of "No change" among the positions. `label`: a tenth position. `empty`: none; two empty sets agree fully.
-    The paper does not define it; its micro recalls nearly equal its subset accuracies where at least half of the
-    answers are "No change" (table VI), which fits `label`."""
     allow_unreadable: bool = False
     """Score predictions that no rule can parse as wrong, and count them; otherwise they are errors."""
 
@@ -58,7 +54,6 @@ class AnswerScores(BaseModel):
     data_set: str
     answers: str
     """Path of the scored file."""
-    no_change: str
     questions: int
     measures: list[Measures]
     overall_accuracy: float | None = None
@@ -135,13 +130,12 @@ def run_answers(job: AnswersJob) -> AnswerScores:
         ValueError: as :func:`read_answers`.
     """
     rows = read_answers(job.answers, job.allow_unreadable)
-    measures = score_answers(rows, job.no_change)
+    measures = score_answers(rows)
     others = [measure for measure in measures if measure.type not in (BINARY, COUNT, LOCATION)]
     right = sum(measure.scores["Accuracy"] * measure.questions for measure in others)
     result = AnswerScores(
         data_set=job.data_set,
         answers=job.answers,
-        no_change=job.no_change,
         questions=len(rows),
         measures=measures,
         overall_accuracy=right / sum(measure.questions for measure in others) if others else None,

@@ -216,8 +216,4 @@ def _scored(job: AskJob, out: Path, records: Sequence[Mapping[str, str]]) -> Ans
         return None
     out.mkdir(exist_ok=True)
     path = write_text(out / ANSWERS, "".join(json.dumps(record) + "\n" for record in records))
-    return run_answers(
-        AnswersJob(
-            answers=str(path), out=str(out), data_set=job.data_set, no_change=job.no_change, allow_unreadable=True
-        )
-    )
+    return run_answers(AnswersJob(answers=str(path), out=str(out), data_set=job.data_set, allow_unreadable=True))

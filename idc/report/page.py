@@ -76,8 +76,7 @@ class Tiles(PageBlock):
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: text, what the pointer shows, small print below, colour of the ground, and whether it takes many
-    words."""
+    """A cell of a table; ``title`` is what the pointer shows, ``below`` small print, ``wide`` for many words."""
 
     text: Text_
     title: str = ""
