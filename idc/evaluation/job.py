@@ -38,7 +38,7 @@ from idc.training.config import KeepBest
 from idc.training.hashing import contents, file_hash
 from idc.util import logs
 
-_VERSION = 6
+_VERSION = 7
 """Incremented when the same inputs would give other numbers."""
 
 _INPUTS = {"pairs", "references", "artifact", "predictions", "vocabulary", "trained_baseline"}

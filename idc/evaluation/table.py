@@ -50,8 +50,7 @@ def evaluation_table(evaluation: Evaluation) -> str:
     if types := evaluation.types:
         lines.append(
             f"names the right change type: {types.accuracy:.1%} of {types.pairs} pairs "
-            f"(always {types.most_frequent!r}: {types.chance_most_frequent:.1%}, "
-            f"guessing by frequency: {types.chance_matched:.1%})"
+            f"(always {types.most_frequent!r}: {types.chance_most_frequent:.1%})"
         )
     if evaluation.hallucination is not None:
         lines.append(claims_table(evaluation.hallucination))

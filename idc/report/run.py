@@ -222,8 +222,7 @@ def types_section(evaluations: Sequence[Evaluation]) -> pg.Section:
     accuracy = _mean(spread([agreement.accuracy for agreement in agreements]), "%")
     note = (
         f"{accuracy} of {first.pairs} captions name the right change type, judged by their words. Always naming "
-        f"“{first.most_frequent}” gives {first.chance_most_frequent:.1%}, guessing with the types' frequencies "
-        f"{first.chance_matched:.1%}."
+        f"“{first.most_frequent}” gives {first.chance_most_frequent:.1%}."
     )
     rows = [[kind, _cell(spread([agreement.per_type[kind] for agreement in agreements]))] for kind in first.per_type]
     table = pg.Table(["type", "share of its captions that name it"], rows, note=note)
