@@ -42,7 +42,7 @@ from pathlib import Path
 
 from cluster.config import ClusterConfig
 from idc.config import cli, refuse, setting
-from idc.evaluation.config import AskJob, EvaluateJob
+from idc.evaluation.config import AnswersJob, AskJob, EvaluateJob
 
 
 class Job(EvaluateJob):
@@ -54,8 +54,7 @@ class Job(EvaluateJob):
 
 def questions_command() -> None:
     job = cli(AskJob, __doc__, local=False, overwrite=False).config
-    from idc.evaluation.answers import answers_table
-    from idc.evaluation.asking import ask_questions
+    from idc.evaluation.answers import answers_table, ask_questions
 
     try:
         scores = ask_questions(job)
@@ -67,7 +66,7 @@ def questions_command() -> None:
 
 
 def answers_command() -> None:
-    from idc.evaluation.answers import AnswersJob, answers_table, run_answers
+    from idc.evaluation.answers import answers_table, run_answers
 
     try:
         print(answers_table(run_answers(cli(AnswersJob, __doc__, local=False, overwrite=False).config)))

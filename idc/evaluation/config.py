@@ -162,6 +162,23 @@ class AskJob(LoadConfig):
         yield from missing_pairs(self.instructions, "instructions", kind=None)
 
 
+class AnswersJob(ConfigModel):
+    """Score answers to questions about changes."""
+
+    answers: str
+    """JSONL, one question per line: `type` (binary, count, location, or another), `answer`, `prediction`; `class`
+    (road, building, ...) for count and location; `id`, if given, must be unique."""
+    out: str = Field(min_length=1)
+    """Folder for `answers.json`."""
+    data_set: str = "changeimti"
+    """Data set of the questions: the page of the leaderboard that shows the result."""
+    allow_unreadable: bool = False
+    """Score predictions that no rule can parse as wrong, and count them; otherwise they are errors."""
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.answers, "answers")
+
+
 class CompareJob(ConfigModel):
     """Compare two systems that were evaluated on the same pairs."""
 

@@ -14,8 +14,8 @@ import pytest
 
 from idc.data.schema import ChangePair
 from idc.evaluation import record as ev
-from idc.evaluation.answers import AnswersJob
 from idc.evaluation.answers import run_answers as score_answers
+from idc.evaluation.config import AnswersJob
 from idc.evaluation.provenance import describe_data
 from idc.evaluation.score import evaluate_captions
 from idc.report.leaderboard.boards import BASELINE, PAPER, RUN, UPPER_BOUND, Board, BoardRow, DataSetPage, gather_boards
