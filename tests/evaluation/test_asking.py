@@ -207,6 +207,8 @@ def test_an_interrupted_job_goes_on(tmp_path: Path, artifact: str) -> None:
     ask_questions(job, lambda: pytest.fail("nothing is left to ask"))
     other = ask_questions(job.model_copy(update={"split": "train"}), lambda: Answering(lambda *_: "no"))
     assert scores_of(other.single)["binary", ""].questions == 1, "of other settings nothing is taken"
+    binary = ask_questions(job.model_copy(update={"types": ("binary",)}), lambda: Answering(by_image))
+    assert scores_of(binary.dialogues).keys() == {("binary", "")}
 
 
 ALONE = Instruction("one", (image(1),), (Turn("user", f"{IMAGE} any?"), Turn("assistant", "Yes", "binary")), "test")

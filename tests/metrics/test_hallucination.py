@@ -100,6 +100,7 @@ def test_rates_by_hand() -> None:
         "change type": (5, 7), "object": (1, 5), "attribute": (5, 9), "invented change": (1, 2),
         "missed change": (1, 5),
     }  # fmt: skip
+    assert found.interval("attribute") == found.attribute.interval(found.changed)
     assert "object 20.0% (1 of 5) 3.6 to 62.4 chance" in " ".join(hallucination_table(found).split())
 
 

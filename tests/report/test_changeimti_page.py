@@ -58,6 +58,7 @@ def test_the_command_writes_rows_counts_and_a_page(
     page = HtmlPage((out / PAGE).read_text(encoding="utf-8"))
     shown = " ".join(page.text.split())
     assert len(page.images) == 3 * 3 + 2, "four pairs, one of them without a usable mask"
+    assert (page.images[2][..., 0].astype(int) - page.images[2][..., 2]).max() > 40, "what changed is tinted"
     for expected in (
         "paper's table I", "24,444", "4 of 4 pairs, evenly spaced", "2 roads, 1 building", "nothing",
         "unchanged, but the mask has roads or buildings", "1 pair, kept", "9 samples of 1 pair",
