@@ -103,13 +103,7 @@ def generated(pairs: int, references: int) -> list[Prediction]:
         predicted = thing if rng.random() < 0.75 else _thing(rng)
         caption = _caption(kind, int(order[-1]), predicted, other, value, rng)
         predictions.append(
-            Prediction(
-                pair_id=f"{i:06d}",
-                caption=caption,
-                references=texts[:references],
-                change_type=kind,
-                viewpoint_iou=float(rng.uniform(0.2, 0.8)) if kind != NO_CHANGE else None,
-            )
+            Prediction(pair_id=f"{i:06d}", caption=caption, references=texts[:references], change_type=kind)
         )
     return predictions
 

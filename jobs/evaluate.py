@@ -9,7 +9,7 @@
     python jobs/evaluate.py judge=Qwen/Qwen3-8B url=http://localhost:8000/v1 evaluation=runs/captioner/evaluation \\
         out=runs/captioner/judge
     python jobs/evaluate.py evaluations=[runs/captioner/evaluation] "compare.ProCap=[runs/other/evaluation]" \\
-        pairs=data/pairs "runs.stage 1=runs/pretrain" "runs.stage 2=runs/captioner" out=runs/report.html
+        pairs=data/pairs out=runs/report.html
     python jobs/evaluate.py artifacts.TwinCap=runs/demo/twincap-0/artifact \\
         artifacts.ProCap=runs/demo/finetune-0/artifact pairs=data/demo/pairs out=runs/demo/speed.json
     python jobs/evaluate.py instructions= --help         the settings of questions; answers=, judge=, evaluations= and
@@ -31,7 +31,7 @@ endpoint is read from $OPENAI_API_KEY (api_key_variable=OTHER).
 evaluations: the page OUT shows evaluations of one captioner, one per seed, next to those of others (compare.NAME).
 
 artifacts: captioners are timed in turn: caption tokens a second, and the number of parameters. Run it alone on the
-machine. jobs/leaderboard.py --throughput OUT shows the result.
+machine.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from pathlib import Path
 
 from cluster.config import ClusterConfig
 from idc.config import cli, refuse, setting
-from idc.evaluation.config import AskJob, EvaluateJob
+from idc.evaluation.config import AnswersJob, AskJob, EvaluateJob
 
 
 class Job(EvaluateJob):
@@ -54,8 +54,7 @@ class Job(EvaluateJob):
 
 def questions_command() -> None:
     job = cli(AskJob, __doc__, local=False, overwrite=False).config
-    from idc.evaluation.answers import answers_table
-    from idc.evaluation.asking import ask_questions
+    from idc.evaluation.answers import answers_table, ask_questions
 
     try:
         scores = ask_questions(job)
@@ -67,7 +66,7 @@ def questions_command() -> None:
 
 
 def answers_command() -> None:
-    from idc.evaluation.answers import AnswersJob, answers_table, run_answers
+    from idc.evaluation.answers import answers_table, run_answers
 
     try:
         print(answers_table(run_answers(cli(AnswersJob, __doc__, local=False, overwrite=False).config)))

@@ -47,7 +47,7 @@ def make_set() -> None:
 def make_table() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
-    from idc.report.robustness.robustness_job import run_robustness
+    from idc.report.robustness import run_robustness
 
     job = args.config
     table = run_robustness(job, partial(run_chunks, args.local, job.cluster, job=job), args.overwrite)

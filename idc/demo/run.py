@@ -132,7 +132,7 @@ def _steps(
             real.append("{" + ", ".join(f"{name}: {value}" for name, value in shown.items()) + "}")
     yield _throughput(per_seed[0], systems)
     yield _page(per_seed, systems, real)
-    yield _leaderboard(per_seed, systems, robustness)
+    yield _leaderboard(per_seed, systems)
 
 
 def folders_of(folder: str, seeds: Sequence[int], rendering: str = TABLETOP) -> list[DemoFolders]:
@@ -201,36 +201,26 @@ def _page(per_seed: Sequence[DemoFolders], systems: Sequence[DemoSystem], real: 
     folders = per_seed[0]
     evaluations = [f"[{','.join(f'{system.folder(of)}/evaluation' for of in per_seed)}]" for system in systems]
     compared = [f"compare.{system.title}={of}" for system, of in zip(systems[1:], evaluations[1:], strict=True)]
-    runs = stages_of(systems, folders)
     further = dict.fromkeys(text for system in systems for text in system.report(folders))
     return DemoStep("write the page", [
         "jobs/evaluate.py", f"out={folders.runs}/report.html", f"evaluations={evaluations[0]}", *compared,
         f"pairs={folders.pairs}", *further, f"title={_listed([system.title for system in systems])} on rendered pairs",
-        f"runs={{{', '.join(f'{heading}: {run}' for heading, run in runs.items())}}}",
         *([f"real=[{', '.join(real)}]"] if real else []),
     ])  # fmt: skip
 
 
-def _measured(folders: DemoFolders, systems: Sequence[DemoSystem]) -> str:
-    """File of the speeds; named by the systems, because it is of captioners that were measured together."""
-    return f"{folders.runs}/throughput-{'-'.join(system.run for system in systems)}.json"
-
-
 def _throughput(folders: DemoFolders, systems: Sequence[DemoSystem]) -> DemoStep:
+    measured = f"{folders.runs}/throughput-{'-'.join(system.run for system in systems)}.json"
     return DemoStep("measure tokens a second", [
         "jobs/evaluate.py", *(f"artifacts.{system.title}={system.artifact(folders)}" for system in systems),
-        f"pairs={folders.pairs}", f"out={_measured(folders, systems)}",
+        f"pairs={folders.pairs}", f"out={measured}",
     ])  # fmt: skip
 
 
-def _leaderboard(per_seed: Sequence[DemoFolders], systems: Sequence[DemoSystem], robustness: bool) -> DemoStep:
-    folders = per_seed[0]
+def _leaderboard(per_seed: Sequence[DemoFolders], systems: Sequence[DemoSystem]) -> DemoStep:
     evaluations = [f"{system.folder(of)}/evaluation" for system in systems for of in per_seed]
-    tables = ["--robustness", *(f"{system.folder(folders)}/robustness" for system in systems)] if robustness else []
-    return DemoStep("write the leaderboard", [
-        "jobs/leaderboard.py", "--runs", *evaluations, "--throughput", _measured(folders, systems), *tables,
-        "--out", f"{folders.runs}/{LEADERBOARD}",
-    ])  # fmt: skip
+    out = f"{per_seed[0].runs}/{LEADERBOARD}"
+    return DemoStep("write the leaderboard", ["jobs/leaderboard.py", "--runs", *evaluations, "--out", out])
 
 
 def stages_of(systems: Sequence[DemoSystem], folders: DemoFolders) -> dict[str, str]:

@@ -26,8 +26,8 @@ class EvaluateJob(LoadConfig):
     """Folder of pairs; this or `references`."""
     references: str | None = None
     """References made elsewhere, for `predictions`: JSONL of `pair_id` and `captions` (or one `caption` a line), JSON
-    in COCO's or LEVIR-CC's form, or an object of id to captions. Rows may have change_type, changed, viewpoint_iou and
-    split; those without a split belong to the scored one."""
+    in COCO's or LEVIR-CC's form, or an object of id to captions. Rows may have change_type, changed and split; those
+    without a split belong to the scored one."""
     split: Literal["train", "val", "test", "all"] = "test"
     """Split to caption and score. Models are selected on val; test is used once. `all` is for pairs none of which were
     trained on; they have no nearest training pair."""
@@ -149,8 +149,6 @@ class AskJob(LoadConfig):
     """Longest answer in tokens; a list of all nine positions has some 40."""
     data_set: str = "changeimti"
     """Data set of the questions: the page of the leaderboard that shows the result."""
-    no_change: Literal["label", "empty"] = "label"
-    """Meaning of "No change" among the positions; see `answers= --help`."""
 
     def errors(self) -> Iterator[str]:
         yield from remote(self.out, "out", "a result")
@@ -162,6 +160,23 @@ class AskJob(LoadConfig):
     def preflight(self) -> Iterator[str]:
         yield from missing_artifact(self.artifact, "artifact")
         yield from missing_pairs(self.instructions, "instructions", kind=None)
+
+
+class AnswersJob(ConfigModel):
+    """Score answers to questions about changes."""
+
+    answers: str
+    """JSONL, one question per line: `type` (binary, count, location, or another), `answer`, `prediction`; `class`
+    (road, building, ...) for count and location; `id`, if given, must be unique."""
+    out: str = Field(min_length=1)
+    """Folder for `answers.json`."""
+    data_set: str = "changeimti"
+    """Data set of the questions: the page of the leaderboard that shows the result."""
+    allow_unreadable: bool = False
+    """Score predictions that no rule can parse as wrong, and count them; otherwise they are errors."""
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.answers, "answers")
 
 
 class CompareJob(ConfigModel):

@@ -38,7 +38,7 @@ from idc.training.config import KeepBest
 from idc.training.hashing import contents, file_hash
 from idc.util import logs
 
-_VERSION = 6
+_VERSION = 7
 """Incremented when the same inputs would give other numbers."""
 
 _INPUTS = {"pairs", "references", "artifact", "predictions", "vocabulary", "trained_baseline"}
@@ -223,7 +223,6 @@ def _pair(row: dict[str, Any], empty_sentences: bool) -> KnownReferences:
         captions=captions,
         change_type=row["change_type"],
         changed=is_changed(None, meta),
-        viewpoint_iou=meta.get("viewpoint_iou"),
         split=row["split"],
         part=meta.get("subset") if meta.get("subset") in SUBSETS else None,
     )
@@ -370,7 +369,6 @@ def _prediction(row: KnownReferences, caption: str, split: str) -> ev.Prediction
         change_type=row.change_type,
         split=split,
         changed=row.changed,
-        viewpoint_iou=row.viewpoint_iou,
         part=row.part,
     )
 

@@ -20,7 +20,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -72,11 +72,9 @@ class JudgeJob(RequestConfig):
     """Name of the judging model at the endpoint."""
     prompt: str | None = None
     """Text file with another prompt; {standard_answer} and {assistant_response} in it are replaced."""
-    references: Literal["first", "best"] = "first"
-    """References to judge against: the first one alone (OmniDiff has one), or each, with the best score."""
     baselines: bool = True
     """Also judge the constant caption and the nearest training pair's caption, where the evaluation has them: up to
-    three requests per reference instead of one."""
+    three requests per pair instead of one."""
     max_pairs: int | None = Field(None, ge=1)
     """Number of pairs, from the first on. Default: all."""
     temperature: float = Field(0.0, ge=0)
@@ -139,7 +137,6 @@ class JudgeResult(BaseModel):
     prompt_sha256: str
     endpoint: str
     temperature: float
-    references: str
     evaluation: str
     evaluation_fingerprint: str
     split: str
@@ -174,11 +171,10 @@ def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluati
     asked, template = [], _template(job)
     for system, texts in captions.items():
         for row, caption in zip(rows, texts, strict=True):
-            references = [reference for reference in row.references if reference.split()]
-            for reference in references if job.references == "best" else references[:1]:
-                if caption is not None:
-                    prompt = filled_prompt(template, dict(zip(PLACEHOLDERS, (reference, caption), strict=True)))
-                    asked.append(JudgeQuestion(system, row.pair_id, prompt, key_of_prompt(job, prompt)))
+            reference = next((reference for reference in row.references if reference.split()), None)
+            if reference is not None and caption is not None:
+                prompt = filled_prompt(template, dict(zip(PLACEHOLDERS, (reference, caption), strict=True)))
+                asked.append(JudgeQuestion(system, row.pair_id, prompt, key_of_prompt(job, prompt)))
     return asked
 
 
@@ -245,8 +241,8 @@ def run_judge(job: JudgeJob) -> JudgeResult:
     scores: dict[str, dict[str, float]] = {}
     for question in asked:
         if question.key not in unusable:
-            of_pairs, score = scores.setdefault(question.system, {}), float(log.known[question.key]["score"])
-            of_pairs[question.pair_id] = max(of_pairs.get(question.pair_id, 0.0), score)
+            score = float(log.known[question.key]["score"])
+            scores.setdefault(question.system, {})[question.pair_id] = score
     result = JudgeResult(
         judge=job.judge,
         answered_by=sorted({str(log.known[question.key]["model"]) for question in asked if question.key in log.known}),
@@ -254,7 +250,6 @@ def run_judge(job: JudgeJob) -> JudgeResult:
         prompt_sha256=hashlib.sha256(_template(job).encode()).hexdigest(),
         endpoint=without_credentials(job.url),
         temperature=job.temperature,
-        references=job.references,
         evaluation=job.evaluation,
         evaluation_fingerprint=evaluation.fingerprint,
         split=evaluation.split,

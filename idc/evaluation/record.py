@@ -57,8 +57,6 @@ class Prediction(_Record):
     split: str = "test"
     changed: bool | None = None
     """Whether anything changed, if known."""
-    viewpoint_iou: float | None = None
-    """Overlap of the views of both images (CLEVR-Change's ``change_captions_by_IOU.json``)."""
     part: str | None = None
     """Part of the data set that the literature scores alone: ``real`` or ``render`` of OmniDiff."""
 
@@ -173,8 +171,6 @@ class Evaluation(_Record):
     """Change against no change; ``None`` if it is not known for any pair."""
     extra_protocols: dict[str, dict[str, Score]] = {}
     """Protocol -> the same captions' scores by it, where papers mix protocols."""
-    breakdowns: dict[str, dict[str, Subset]] = {}
-    """``viewpoint IoU`` and ``reference words`` -> bin -> its pairs scored alone."""
     intervals: dict[str, Interval] = {}
     """Metric -> bootstrap interval of its score; ``protocol`` has the method."""
     hallucination: Hallucination | None = None
@@ -251,12 +247,9 @@ class Spread(_Record):
 class SeedSummary(_Record):
     """Several evaluations that differ in the seed alone."""
 
-    runs: int
     scores: dict[str, Spread]
     subsets: dict[str, dict[str, Spread]]
     type_accuracy: Spread | None
-    baselines: dict[str, dict[str, Spread]]
-    """Baseline -> metric. The baselines do not depend on a model, so their spread is 0 unless the data differ."""
 
 
 def aggregate(evaluations: Sequence[Evaluation]) -> SeedSummary:
@@ -277,13 +270,10 @@ def aggregate(evaluations: Sequence[Evaluation]) -> SeedSummary:
         if other.scores.keys() != first.scores.keys():
             raise ValueError(f"evaluations with different metrics: {list(first.scores)} and {list(other.scores)}")
     agreed = [e.types.accuracy for e in evaluations if e.types is not None]
-    shared = [name for name in first.baselines if all(name in e.baselines for e in evaluations)]
     return SeedSummary(
-        runs=len(evaluations),
         scores=_spreads([e.scores for e in evaluations]),
         subsets={name: _spreads([e.subsets[name].scores for e in evaluations]) for name in first.subsets},
         type_accuracy=spread(agreed) if len(agreed) == len(evaluations) else None,
-        baselines={name: _spreads([e.baselines[name].scores for e in evaluations]) for name in shared},
     )
 
 

@@ -31,7 +31,6 @@ class KnownReferences:
     captions: list[str] = field(default_factory=list)
     change_type: str | None = None
     changed: bool | None = None
-    viewpoint_iou: float | None = None
     split: str | None = None
     part: str | None = None
 
@@ -124,7 +123,7 @@ def _merge_facts(pair: KnownReferences, facts: dict[str, Any], where: str) -> No
 
 def _optional_fields(row: dict[str, Any], where: str) -> dict[str, Any]:
     """The optional facts about the pair in a row of references."""
-    kinds: dict[str, Any] = {"change_type": str, "changed": bool, "viewpoint_iou": (int, float), "split": str}
+    kinds: dict[str, Any] = {"change_type": str, "changed": bool, "split": str}
     more = {key: row[key] for key in kinds if row.get(key) is not None}
     if wrong := [key for key, value in more.items() if not isinstance(value, kinds[key])]:
         raise ValueError(f"{where}: {wrong[0]} is {more[wrong[0]]!r}")

@@ -1,4 +1,4 @@
-"""Predictions of a split to an evaluation: scores, baselines, upper bound, subsets, breakdowns, intervals."""
+"""Predictions of a split to an evaluation: scores, baselines, upper bound, subsets, intervals."""
 
 from __future__ import annotations
 
@@ -28,12 +28,6 @@ from idc.metrics.coco import CIDER_UNDEFINED, METRICS, CocoScorer, PreparedCapti
 from idc.metrics.java import Meteor, cut_paraphrases, java_version, remember_tokens, spice_missing, tokenize
 from idc.metrics.protocols import LEVIR, SPOT, UNSPACED, Protocol, get_protocol, references_of
 
-IOU, WORDS = "viewpoint IoU", "reference words"
-"""Names of the breakdowns."""
-
-_IOU_EDGES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7)
-"""Lower edges; 95 % of CLEVR-Change's test pairs with a viewpoint IoU lie between 0.28 and 0.76."""
-_WORD_EDGES = (0, 6, 11, 16, 21)
 _FEW_PAIRS = 10
 """With fewer, CIDEr's document frequencies say little about which words are rare."""
 
@@ -142,7 +136,6 @@ def evaluate_captions(
         per_id, statistics = whole.per_id, whole.statistics
         values["scores"] = _with_mean(whole.overall)
         values["subsets"] = _scored_parts(prepared, parts)
-        values["breakdowns"] = {name: _scored_parts(prepared, bins) for name, bins in _bins(predictions).items()}
         if constant_candidates:
             values["baselines"][baselines.CONSTANT] = baseline(
                 baselines.CONSTANT, tokenised(constant_candidates), constant
@@ -262,28 +255,6 @@ def _subsets(
     return {name: part for name, part in parts.items() if 0 < len(part) < len(kinds)} | named
 
 
-def _bins(predictions: Sequence[Prediction]) -> dict[str, dict[str, list[str]]]:
-    """Breakdown -> bin -> ids: by the overlap of the two views, and by the mean length of the references."""
-    overlap = [(p.pair_id, p.viewpoint_iou) for p in predictions if p.viewpoint_iou is not None]
-    words = [(p.pair_id, sum(len(text.split()) for text in p.references) / len(p.references)) for p in predictions]
-    breakdowns = {
-        IOU: _binned(overlap, _IOU_EDGES, lambda low, high: f"{low:.1f} to {high:.1f}" if high else f"from {low:.1f}"),
-        WORDS: _binned(words, _WORD_EDGES, lambda low, high: f"{low} to {high - 1}" if high else f"{low} and more"),
-    }
-    return {name: bins for name, bins in breakdowns.items() if bins}
-
-
-def _binned(
-    values: Iterable[tuple[str, float]], edges: Sequence[Any], label: Callable[[Any, Any], str]
-) -> dict[str, list[str]]:
-    """Bins from one edge up to, and without, the next; empty ones are left out. Words between two bins round down."""
-    bins: dict[str, list[str]] = {label(*ends): [] for ends in zip(edges, (*edges[1:], None), strict=True)}
-    ordered = list(bins.values())
-    for name, value in values:
-        ordered[max(0, sum(value >= edge for edge in edges) - 1)].append(name)
-    return {name: ids for name, ids in bins.items() if ids}
-
-
 def _scored_parts(prepared: PreparedCaptions, parts: Mapping[str, Sequence[str]]) -> dict[str, Subset]:
     return {name: Subset(pairs=len(ids), scores=_with_mean(prepared.overall(ids))) for name, ids in parts.items()}
 
@@ -314,11 +285,8 @@ def _limits(values: Mapping[str, Any], predictions: Sequence[Prediction], protoc
         )
     if "CIDEr" not in values["scores"]:
         return limits
-    bins = {f"{title} {name}": part for title, parts in values["breakdowns"].items() for name, part in parts.items()}
     undefined = [
-        f"{name} ({part.pairs} pairs)"
-        for name, part in {**values["subsets"], **bins}.items()
-        if math.isnan(part.scores["CIDEr"])
+        f"{name} ({part.pairs} pairs)" for name, part in values["subsets"].items() if math.isnan(part.scores["CIDEr"])
     ]
     if math.isnan(values["scores"]["CIDEr"]):
         undefined = [f"all pairs ({pairs})"]

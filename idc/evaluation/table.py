@@ -26,8 +26,6 @@ def evaluation_table(evaluation: Evaluation) -> str:
         if evaluation.upper_bound is not None:
             rows.append(("upper bound: the truth", evaluation.pairs, evaluation.upper_bound.scores))
         rows += [(f"  {name}", subset.pairs, subset.scores) for name, subset in evaluation.subsets.items()]
-        for title, bins in evaluation.breakdowns.items():
-            rows += [(f"  {title} {name}", subset.pairs, subset.scores) for name, subset in bins.items()]
         label_width = max(22, *(len(label) + 1 for label, _, _ in rows))
         lines.append(f"{'':{label_width}}{'pairs':>7}" + "".join(f"{name:>{width[name]}}" for name in metrics))
         for label, pairs, scores in rows:
@@ -52,8 +50,7 @@ def evaluation_table(evaluation: Evaluation) -> str:
     if types := evaluation.types:
         lines.append(
             f"names the right change type: {types.accuracy:.1%} of {types.pairs} pairs "
-            f"(always {types.most_frequent!r}: {types.chance_most_frequent:.1%}, "
-            f"guessing by frequency: {types.chance_matched:.1%})"
+            f"(always {types.most_frequent!r}: {types.chance_most_frequent:.1%})"
         )
     if evaluation.hallucination is not None:
         lines.append(claims_table(evaluation.hallucination))

@@ -145,8 +145,6 @@ class TypeAgreement(BaseModel):
     chance_most_frequent: float
     """Accuracy of always naming the most frequent type of these pairs."""
     most_frequent: str
-    chance_matched: float
-    """Accuracy of guessing at random with the types' frequencies: the sum of their squares."""
     per_type: dict[str, float]
     """Actual type -> share of its captions that name it."""
     table: dict[str, dict[str, int]]
@@ -169,7 +167,6 @@ def agreement(rows: Iterable[tuple[str | None, str]]) -> TypeAgreement | None:
         accuracy=sum(table[actual][actual] for actual in sizes) / total,
         chance_most_frequent=sizes[most] / total,
         most_frequent=most,
-        chance_matched=sum((size / total) ** 2 for size in sizes.values()),
         per_type={actual: table[actual][actual] / size for actual, size in sizes.items()},
         table={actual: {k: table[actual][k] for k in (*CHANGE_TYPES, UNCLEAR) if table[actual][k]} for actual in sizes},
     )

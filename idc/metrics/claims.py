@@ -414,8 +414,6 @@ class ObjectClaims:
     """Of the changed object; ``None`` if no noun phrase describes it."""
     new_look: Attributes
     """Its attributes after the change."""
-    others: tuple[Attributes, ...]
-    """Of the objects it is related to."""
 
 
 @lru_cache(maxsize=65536)
@@ -423,7 +421,6 @@ def read_object_claims(caption: str) -> ObjectClaims:
     """Read a caption's noun phrases: attribute words with the noun after them, if there is one."""
     described: Attributes | None = None
     new_look: set[tuple[str, str]] = set()
-    others: list[Attributes] = []
     words, start = re.findall(r"[a-z]+", caption.lower()), 0
     for end, word in enumerate([*words, ""]):
         is_object = word in vocab.OBJECT_NOUNS  # "the red one": no noun of ours, nothing to distinguish
@@ -433,10 +430,10 @@ def read_object_claims(caption: str) -> ObjectClaims:
         named = frozenset(vocab.WORDS[word] for word in phrase if word in vocab.WORDS)
         if not phrase:
             continue
-        if vocab.RELATION.search(before):  # first, as "next to" ends in a word of a new look
-            others += [named] if is_object else []
-        elif vocab.NEW_LOOK.search(before):
+        if vocab.RELATION.search(before):  # a second object; first, as "next to" ends in a word of a new look
+            continue
+        if vocab.NEW_LOOK.search(before):
             new_look |= named
         elif is_object and described is None:
             described = named
-    return ObjectClaims(described, frozenset(new_look), tuple(others))
+    return ObjectClaims(described, frozenset(new_look))

@@ -13,7 +13,8 @@ other    any text (CDVQA, QAG-360K)           accuracy by type, over all answers
 
 A prediction that no rule can parse always counts as wrong: as the wrong one of yes and no, as a count that is off by at
 least one, as a place that does not exist, as a text that differs. The paper does not define "No change" among the
-places; :class:`idc.evaluation.answers.AnswersJob` has both readings.
+places. It is a tenth place here: where at least half of the answers are "No change" (table VI), the paper's micro
+recalls nearly equal its subset accuracies.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def count_in(text: str) -> int | None:
 
 
 def places(text: str) -> frozenset[str] | None:
-    """The named cells of :data:`PLACES`; empty for "No change".
+    """The named cells of :data:`PLACES`, or :data:`NOTHING` alone.
 
     Names are separated by commas, semicolons, slashes, lines or "and". "upper", "bottom", "middle" are accepted, and
     the word "corner" may be missing. ``None`` for any other content, or "No change" together with a place.
@@ -129,9 +130,7 @@ def places(text: str) -> frozenset[str] | None:
         if named not in _PLACE_OF:
             return None
         cells.add(_PLACE_OF[named])
-    if NOTHING in cells:
-        return frozenset() if len(cells) == 1 else None
-    return frozenset(cells)
+    return None if NOTHING in cells and len(cells) > 1 else frozenset(cells)
 
 
 def plain(text: str) -> str:
@@ -155,12 +154,9 @@ def count_error(truth: Sequence[int], predicted: Sequence[int]) -> float:
 
 
 def set_measures(truth: Sequence[frozenset[str]], predicted: Sequence[frozenset[str]]) -> dict[str, float]:
-    """Of sets of labels: example-based accuracy, micro precision, recall, F1, subset accuracy.
-
-    Two empty sets have an example-based accuracy of 1 and do not enter the micro measures.
-    """
+    """Of non-empty sets of labels: example-based accuracy, micro precision, recall, F1, subset accuracy."""
     both = list(zip(truth, predicted, strict=True))
-    overlaps = [len(t & p) / len(t | p) if t | p else 1.0 for t, p in both]
+    overlaps = [len(t & p) / len(t | p) for t, p in both]
     hits = sum(len(t & p) for t, p in both)
     micro = _precision_recall(hits, sum(map(len, predicted)), sum(map(len, truth)))
     return {
@@ -185,15 +181,15 @@ def _share(part: int, whole: int) -> float:
 # ------------------------------------------------------------------------------------------------------------ scoring
 
 
-def score_answers(rows: Sequence[ScoredAnswer], no_change: str = "label") -> list[Measures]:
+def score_answers(rows: Sequence[ScoredAnswer]) -> list[Measures]:
     """The measures of each type and class, in the order in which they come first."""
     groups: dict[tuple[str, str], list[ScoredAnswer]] = {}
     for row in rows:
         groups.setdefault((row.type, row.of), []).append(row)
-    return [_measures(kind, of, group, no_change) for (kind, of), group in groups.items()]
+    return [_measures(kind, of, group) for (kind, of), group in groups.items()]
 
 
-def _measures(kind: str, of: str, rows: Sequence[ScoredAnswer], no_change: str) -> Measures:
+def _measures(kind: str, of: str, rows: Sequence[ScoredAnswer]) -> Measures:
     truth = [read_answer(kind, row.answer) for row in rows]
     assert None not in truth, "faulty answers are refused when the file is read"
     predicted = [read_answer(kind, row.prediction) for row in rows]
@@ -203,22 +199,20 @@ def _measures(kind: str, of: str, rows: Sequence[ScoredAnswer], no_change: str) 
         of=of,
         questions=len(rows),
         unreadable=predicted.count(None),
-        scores=_scores(kind, truth, predicted, no_change),
-        baseline=_scores(kind, truth, [most] * len(truth), no_change),
+        scores=_scores(kind, truth, predicted),
+        baseline=_scores(kind, truth, [most] * len(truth)),
         baseline_answer=_text(most),
     )
 
 
-def _scores(kind: str, truth: Sequence[Any], predicted: Sequence[Any], no_change: str) -> dict[str, float]:
+def _scores(kind: str, truth: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
     if kind == BINARY:
         return binary_measures(truth, [not t if p is None else p for t, p in zip(truth, predicted, strict=True)])
     if kind == COUNT:
         taken = [t + max(t, 1) if p is None else p for t, p in zip(truth, predicted, strict=True)]
         return {"MAE": count_error(truth, taken)}
     if kind == LOCATION:
-        empty = frozenset({NOTHING}) if no_change == "label" else frozenset()
-        wrong = frozenset({"unreadable"})
-        return set_measures([t or empty for t in truth], [wrong if p is None else p or empty for p in predicted])
+        return set_measures(truth, [frozenset({"unreadable"}) if p is None else p for p in predicted])
     return {"Accuracy": _share(sum(t == p for t, p in zip(truth, predicted, strict=True)), len(truth))}
 
 
@@ -237,5 +231,5 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, frozenset):
-        return ", ".join(name for name in PLACES if name in value) or NOTHING
+        return ", ".join(name for name in (*PLACES, NOTHING) if name in value)
     return str(value)

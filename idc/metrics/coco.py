@@ -140,26 +140,21 @@ class CocoScorer:
             sentences = iter(tokens([sentence for captions in references.values() for sentence in captions]))
         self.references = {name: [next(sentences) for _ in captions] for name, captions in references.items()}
 
-    def score(
-        self, predictions: Mapping[str, str], ids: Iterable[str] | None = None, allow_empty: bool = False
-    ) -> Scores:
-        """Score predictions for all ids, or for ``ids`` alone as if there were no others.
+    def score(self, predictions: Mapping[str, str], allow_empty: bool = False) -> Scores:
+        """Score predictions for all ids.
 
         Raises:
             ValueError: naming the ids that were not predicted, are unknown, or have an empty prediction.
         """
-        return self.prepare(predictions, ids, allow_empty).score()
+        return self.prepare(predictions, allow_empty).score()
 
-    def prepare(
-        self, predictions: Mapping[str, str], ids: Iterable[str] | None = None, allow_empty: bool = False
-    ) -> PreparedCaptions:
+    def prepare(self, predictions: Mapping[str, str], allow_empty: bool = False) -> PreparedCaptions:
         """Predictions ready to be scored, as a whole and in parts; errors as :meth:`score`."""
-        wanted = list(self.references) if ids is None else list(ids)
-        self._check(predictions, wanted, allow_empty)
+        self._check(predictions, allow_empty)
         with self.timed("tokenising"):
             # The dropped punctuation alone can leave nothing: METEOR and ROUGE then give 0 as well.
-            hypotheses = dict(zip(wanted, self._tokens([predictions[name] for name in wanted]), strict=True))
-        return PreparedCaptions(self, {name: self.references[name] for name in wanted}, hypotheses)
+            tokens = self._tokens([predictions[name] for name in self.references])
+        return PreparedCaptions(self, self.references, dict(zip(self.references, tokens, strict=True)))
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -168,13 +163,10 @@ class CocoScorer:
         yield
         self.seconds[part] += time.perf_counter() - started
 
-    def _check(self, predictions: Mapping[str, str], wanted: Sequence[str], allow_empty: bool) -> None:
-        if not wanted:
-            raise ValueError("nothing to score: there are no ids")
+    def _check(self, predictions: Mapping[str, str], allow_empty: bool) -> None:
+        wanted = list(self.references)
         if unknown := [name for name in predictions if name not in self.references]:
             raise ValueError(f"predicted, but there are no references for them: {names(unknown)}")
-        if lost := [name for name in wanted if name not in self.references]:
-            raise ValueError(f"no references for requested ids: {names(lost)}")
         if lost := [name for name in wanted if name not in predictions]:
             raise ValueError(f"not predicted: {names(lost)}; every id with references needs a caption")
         if wrong := [name for name in wanted if not isinstance(predictions[name], str)]:
@@ -214,26 +206,23 @@ class PreparedCaptions:
 
     def overall(self, ids: Iterable[str] | None = None) -> dict[str, float]:
         """Metric -> score of all ids, or of some of them as if there were no others."""
-        return self._scores(self._rows(ids))[0]
+        rows = np.arange(len(self.ids)) if ids is None else np.array([self._row[name] for name in ids])
+        return self._scores(rows)[0]
 
-    def score(self, ids: Iterable[str] | None = None) -> Scores:
-        """The same, with the scores and the statistics of every sentence."""
-        rows = self._rows(ids)
+    def score(self) -> Scores:
+        """The score of all ids, with the scores and the statistics of every sentence."""
+        rows = np.arange(len(self.ids))
         overall, columns = self._scores(rows)
         statistics: dict[str, list[list[float]]] = {}
         if "BLEU" in self._scorer.metrics:
-            columns |= dict(zip(BLEU_ORDERS, bleu(self._bleu[rows]).T, strict=True))
-            statistics["BLEU"] = self._bleu[rows].tolist()
+            columns |= dict(zip(BLEU_ORDERS, bleu(self._bleu).T, strict=True))
+            statistics["BLEU"] = self._bleu.tolist()
         if "METEOR" in self._scorer.metrics:
-            columns["METEOR"] = meteor(self._meteor[rows])
-            statistics["METEOR"] = self._meteor[rows].tolist()
-        names = [self.ids[row] for row in rows]
-        per_id = {name: {metric: float(columns[metric][i]) for metric in overall} for i, name in enumerate(names)}
-        sums = {name: {metric: values[i] for metric, values in statistics.items()} for i, name in enumerate(names)}
+            columns["METEOR"] = meteor(self._meteor)
+            statistics["METEOR"] = self._meteor.tolist()
+        per_id = {name: {metric: float(columns[metric][i]) for metric in overall} for i, name in enumerate(self.ids)}
+        sums = {name: {metric: values[i] for metric, values in statistics.items()} for i, name in enumerate(self.ids)}
         return Scores(overall, per_id, sums)
-
-    def _rows(self, ids: Iterable[str] | None) -> np.ndarray:
-        return np.arange(len(self.ids)) if ids is None else np.array([self._row[name] for name in ids])
 
     def _scores(self, rows: np.ndarray) -> tuple[dict[str, float], dict[str, Sequence[float] | np.ndarray]]:
         """Metric -> score of these rows, and -> scores of the sentences (not those of BLEU and METEOR)."""

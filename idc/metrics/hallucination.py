@@ -13,15 +13,12 @@ object          at least one attribute is named, and all of them are the changed
                 object's, as it looks before (what was added: after) the change
 attribute       the attribute is the changed object's; a new look is compared with it    all attributes named in
                 after the change                                                         captions of changed pairs
-existing object some object of either image has all attributes that are named            described objects, second
-                                                                                         ones included
 invented change the caption of an unchanged pair names a change (to be low)              unchanged pairs
 missed change   the caption of a changed pair names none (to be low)                     changed pairs
 =============== ======================================================================== ============================
 
 ``chance`` is the rate that the same captions have on average when they are dealt out to the same pairs at random: what
-is known of a data set without looking at a pair. Whether a relation between two objects holds is not checked. The
-attribute rate is also counted for each attribute alone (:attr:`Hallucination.by_attribute`).
+is known of a data set without looking at a pair. Second objects and relations between objects are not checked.
 
 Intervals are Wilson's (1927), 95 %. The claims of one caption are not independent, so an interval counts at most as
 many cases as there are pairs.
@@ -34,7 +31,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeGuard
 
 from pydantic import BaseModel, ConfigDict
@@ -90,28 +86,22 @@ class Hallucination(BaseModel):
     change_type: Rate
     object: Rate
     attribute: Rate
-    existing_object: Rate
     invented_change: Rate
     missed_change: Rate
-    by_attribute: dict[str, Rate]
-    """:data:`~idc.rendered.captions.ATTRIBUTES` -> its attribute rate."""
 
     def rates(self) -> dict[str, Rate]:
-        """All rates by their names in words, each attribute's after that of all attributes."""
-        attributes = {f"attribute, {name}": rate for name, rate in self.by_attribute.items()}
+        """All rates by their names in words."""
         return {
             "change type": self.change_type,
             "object": self.object,
             "attribute": self.attribute,
-            **attributes,
-            "existing object": self.existing_object,
             INVENTED: self.invented_change,
             MISSED: self.missed_change,
         }
 
     def interval(self, name: str) -> tuple[float, float]:
         """The 95 % interval of one of :meth:`rates`."""
-        return self.rates()[name].interval(self.changed if name.startswith("attribute") else self.pairs)
+        return self.rates()[name].interval(self.changed if name == "attribute" else self.pairs)
 
 
 @dataclass(frozen=True)
@@ -124,8 +114,6 @@ class Truth:
     """The changed object as it looks before the change (an added object: after it); empty for an unchanged pair."""
     after: Attributes
     """The changed object after the change; empty if there is none."""
-    objects: tuple[Attributes, ...]
-    """All objects of both images."""
 
 
 def look_of(thing: Mapping[str, Any]) -> Attributes:
@@ -141,12 +129,11 @@ def truth_of(change_type: str, before: Sequence[Mapping[str, Any]], after: Seque
         before: the objects in the before image, as the ``meta`` of a rendered pair has them; ``after``: in the after
             image.
     """
-    objects = tuple(dict.fromkeys(look_of(thing) for thing in (*before, *after)))
     if change_type == NO_CHANGE:
-        return Truth(NO_CHANGE, frozenset(), frozenset(), objects)
+        return Truth(NO_CHANGE, frozenset(), frozenset())
     gone = [look_of(thing) for thing in before if thing not in after]
     new = [look_of(thing) for thing in after if thing not in before]
-    return Truth(change_type, (gone or new)[0], new[0] if new else frozenset(), objects)
+    return Truth(change_type, (gone or new)[0], new[0] if new else frozenset())
 
 
 def truth_in(change_type: str | None, meta: Mapping[str, Any]) -> Truth | None:
@@ -194,12 +181,10 @@ def hallucination(rows: Iterable[tuple[str, Truth]]) -> Hallucination:
         ),
         object=_rate_of(said, looks, _object),
         attribute=_rate_of(said, looks, _attributes),
-        existing_object=_existing_rate([claims for _, claims, _ in both], [true for _, _, true in both]),
         invented_change=_rate(sum(kind not in (None, NO_CHANGE) for kind in unchanged), len(unchanged), says_change),
         missed_change=_rate(
             sum(kind == NO_CHANGE for kind, _, _ in changed), len(changed), types[NO_CHANGE] / len(both)
         ),
-        by_attribute={name: _rate_of(said, looks, partial(_attributes, only=(name,))) for name in ATTRIBUTES},
     )
 
 
@@ -240,23 +225,6 @@ def _object(said: ObjectClaims, looks: _Looks) -> tuple[int, int]:
     return int(bool(said.described) and (said.described or frozenset()) <= looks[0]), 1
 
 
-def _attributes(said: ObjectClaims, looks: _Looks, only: Sequence[str] = ATTRIBUTES) -> tuple[int, int]:
-    named = [
-        {attribute for attribute in claimed if attribute[0] in only}
-        for claimed in (said.described or frozenset(), said.new_look)
-    ]
+def _attributes(said: ObjectClaims, looks: _Looks) -> tuple[int, int]:
+    named = (said.described or frozenset(), said.new_look)
     return sum(len(claimed & look) for claimed, look in zip(named, looks, strict=True)), sum(map(len, named))
-
-
-def _existing_rate(said: Sequence[ObjectClaims], scenes: Sequence[Truth]) -> Rate:
-    """Of described objects; those of which no attribute is named ("the object moved") claim nothing."""
-    named = [[attributes for attributes in (claims.described, *claims.others) if attributes] for claims in said]
-    right = sum(_exists(attributes, scene) for row, scene in zip(named, scenes, strict=True) for attributes in row)
-    described = Counter(attributes for row in named for attributes in row)
-    total = sum(described.values())
-    dealt = sum(many * sum(_exists(attributes, scene) for scene in scenes) for attributes, many in described.items())
-    return _rate(right, total, dealt / (len(scenes) * total) if total else 0.0)
-
-
-def _exists(described: Attributes, true: Truth) -> bool:
-    return any(described <= look for look in true.objects)

@@ -1,4 +1,4 @@
-"""The page of ChangeIMTI: samples next to table I, answers, contradictions, pairs with masks, centroids, questions."""
+"""The page of ChangeIMTI: samples next to table I, answers, contradictions, pairs with masks and questions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ from typing import Any
 import numpy as np
 
 from idc.changeimti.change_regions import (
-    BUILDING,
     CLASSES,
-    POSITIONS,
-    ROAD,
-    ChangeRegion,
     class_masks,
     find_regions,
     regions_in_words,
@@ -30,11 +26,10 @@ from idc.changeimti.changeimti_counts import (
 )
 from idc.changeimti.config import BuildChangeImtiJob
 from idc.changeimti.questions import LabelledPair
-from idc.data.images import decode_image, resize_image
+from idc.data.images import decode_image
 from idc.data.store import iter_rows
 from idc.data.validation.checks import is_changed
 from idc.report.page import (
-    IMAGE_EDGE,
     Bullets,
     Card,
     Cards,
@@ -47,11 +42,9 @@ from idc.report.page import (
     middle_numbers,
     write_texts,
 )
+from idc.report.pair_cards import overlay
 
 PAGE = "page.html"
-
-TINTS = {ROAD: (255, 210, 40), BUILDING: (255, 70, 50)}
-"""RGB of the classes in pictures."""
 
 
 def write_changeimti_page(job: BuildChangeImtiJob) -> str:
@@ -68,38 +61,25 @@ def write_changeimti_page(job: BuildChangeImtiJob) -> str:
 def changeimti_page(job: BuildChangeImtiJob, counts: ChangeImtiCounts, pairs: Sequence[Card]) -> Page:
     """The page of the counts and the pairs to show."""
     total, rejected = sum(counts.samples.values()), sum(counts.rejected.values())
+    regions = {name: sum(n * pairs for n, pairs in counts.regions[name].items()) for name in CLASSES}
     tiles = [
         ("samples", f"{total:,}", f"{rejected:,} not made"),
         ("pairs", f"{counts.pairs:,}", f"{counts.changed:,} changed"),
-        *((f"changed {name}s", f"{_number(counts, name):,}", f"{counts.not_counted[name]:,} without area")
+        *((f"changed {name}s", f"{regions[name]:,}", f"{counts.not_counted[name]:,} without area")
           for name in CLASSES),
     ]  # fmt: skip
     samples = [
         [task, f"{number:,}", f"{PUBLISHED_SAMPLES[task]:,}"]
         for task, number in counts.samples.items() if task in PUBLISHED_SAMPLES
     ]  # fmt: skip
-    settings = {
-        "splits": [f"{split} {number:,}" for split, number in counts.samples_by_split.items()],
-        **{name: str(value) for name, value in job.model_dump(exclude={"regions"}).items() if name in _SHOWN},
-        **{f"regions.{name}": value for name, value in job.regions.model_dump().items()},
-    }
-    grid = [[position, *(f"{counts.positions[name][position]:,}" for name in CLASSES)] for position in POSITIONS]
     left_out = {code: f"{number:,} samples of {pairs_text(counts.rejected_pairs[code])}"
                 for code, number in counts.rejected.items()}  # fmt: skip
-    shown = (
-        f"{len(pairs)} of {pairs_text(counts.pairs)}, evenly spaced. Roads are yellow, buildings red; a line is a "
-        "region's polygon, a dot its centroid, the grid that of the positions."
-    )
+    shown = f"{len(pairs)} of {pairs_text(counts.pairs)}, evenly spaced, with the roads and buildings of the masks."
     return Page("ChangeIMTI", f"questions and answers about {job.pairs}", [
         Section("Overview", [
             Tiles(tiles),
             Table(["task", "samples", "paper's table I"], samples),
-            Facts(settings, title="Settings", folded=True),
-        ]),
-        Section("Answers", [
-            Table(["regions", "pairs, roads", "pairs, buildings"], _histogram(counts),
-                  note="Counted regions of a pair, and the cells of their centroids."),
-            Table(["position", "roads", "buildings"], grid),
+            Facts({split: f"{number:,} samples" for split, number in counts.samples_by_split.items()}, title="Splits"),
         ]),
         Section("Contradictions", [
             Facts({text: f"{pairs_text(number)}, kept" for text, number in counts.contradictions.items()}),
@@ -107,26 +87,6 @@ def changeimti_page(job: BuildChangeImtiJob, counts: ChangeImtiCounts, pairs: Se
         Section("Not made", [Facts(left_out), Bullets(list(counts.examples.values()), note="The first of each:")]),
         Section("Pairs", [Cards(pairs, width=38, note=shown)]),
     ])  # fmt: skip
-
-
-_SHOWN = ("clean", "as_published", "seed")
-"""Settings on the page."""
-
-
-def _number(counts: ChangeImtiCounts, name: str) -> int:
-    return sum(n * pairs for n, pairs in counts.regions[name].items())
-
-
-def _histogram(counts: ChangeImtiCounts) -> list[list[str]]:
-    """Number of regions -> pairs, for each class; what is above 9 in one row."""
-    rows = []
-    for number in range(11):
-        pairs = [
-            sum(n for key, n in counts.regions[name].items() if (key == number if number < 10 else key >= 10))
-            for name in CLASSES
-        ]
-        rows.append([str(number) if number < 10 else "10 or more", *(f"{n:,}" for n in pairs)])
-    return rows
 
 
 def _cards(job: BuildChangeImtiJob, pairs: int) -> Iterator[Card]:
@@ -150,7 +110,7 @@ def _pair(job: BuildChangeImtiJob, row: Mapping[str, Any], samples: Sequence[Map
     tags = [row["pair_id"], row["split"], "changed" if changed else "unchanged"]
     if (masks := _masks(row, after.shape[:2])) is not None:
         regions = {name: find_regions(mask, job.regions) for name, mask in masks.items()}
-        views.append((regions_in_words(regions), region_picture(after, masks, regions)))
+        views.append((regions_in_words(regions), overlay(after, np.any(list(masks.values()), axis=0))))
         contradiction = LabelledPair(row["pair_id"], changed, row["captions"], regions).contradiction
         tags += [contradiction] if contradiction is not None else []
     questions: dict[tuple[str, str], list[str]] = {}
@@ -177,33 +137,3 @@ def _masks(row: Mapping[str, Any], size: tuple[int, ...]) -> dict[str, np.ndarra
         return class_masks(label) if label.shape[:2] == size else None
     except ValueError:
         return None
-
-
-def region_picture(
-    image: np.ndarray, masks: Mapping[str, np.ndarray], regions: Mapping[str, Sequence[ChangeRegion]]
-) -> np.ndarray:
-    """The image, enlarged and dimmed, with the masks as tints, and over them the grid, the polygons and the centroids;
-    a region that is not counted has no centroid."""
-    from PIL import Image, ImageDraw
-
-    height, width = image.shape[:2]
-    scale = max(1, IMAGE_EDGE // max(height, width))
-    tinted = image.mean(axis=2, keepdims=True) * 0.45 + 0.25 * image
-    for name, mask in masks.items():
-        tinted[mask] = 0.5 * image[mask] + 0.5 * np.array(TINTS[name])
-    large = resize_image(tinted.clip(0, 255).astype(np.uint8), (height * scale, width * scale))
-    picture = Image.fromarray(large)
-    draw = ImageDraw.Draw(picture)
-    for part in (1, 2):
-        x, y = width * scale * part / 3, height * scale * part / 3
-        draw.line([(x, 0), (x, height * scale)], fill=(235, 235, 235))
-        draw.line([(0, y), (width * scale, y)], fill=(235, 235, 235))
-    for name, of_class in regions.items():
-        for region in of_class:
-            corners = [((x + 0.5) * scale, (y + 0.5) * scale) for x, y in region.polygon]
-            if len(corners) > 1:
-                draw.line([*corners, corners[0]], fill=TINTS[name], width=2)
-            if region.centroid is not None:
-                x, y = ((position + 0.5) * scale for position in region.centroid)
-                draw.ellipse([x - 4, y - 4, x + 4, y + 4], fill=TINTS[name], outline=(0, 0, 0))
-    return np.asarray(picture)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections.abc import Iterable, Sequence
@@ -61,18 +60,14 @@ def collect(job: ReportJob) -> Page:
     cards = gallery([row for rows in (opening, *chosen.values()) for row in rows], job.pairs, job.procedures)
     galleries = {title: [cards[row.pair_id] for row in rows] for title, rows in chosen.items()}
     first, others = evaluations[0], _others(job, evaluations[0], captions)
-    configs = {name: config for name, folder in job.runs.items() if (config := _json(Path(folder) / "config.json"))}
-    timings = {
-        **{f"evaluation, {name}": f"{seconds:.1f} s" for name, seconds in first.seconds.items()},
-        **{f"training, {name}": text for name, folder in job.runs.items() if (text := _run_time(Path(folder)))},
-    }
+    timings = {name: f"{seconds:.1f} s" for name, seconds in first.seconds.items()}
     sections = [
         run.pairs_section([cards[row.pair_id] for row in opening], galleries),
         run.scores_section(evaluations, others),
         run.claims_section(evaluations, others),
         run.types_section(evaluations),
         Section("Real pairs", [_real(source) for source in job.real]),
-        run.record_section(first.protocol, timings, environment(), configs),
+        run.record_section(first.protocol, timings, environment()),
     ]
     return Page(job.title, "", sections, SCORES_NOTE)
 
@@ -177,15 +172,3 @@ def _find(path: str, columns: Sequence[str], split: str | None, ids: set[str]) -
             if len(rows) == len(ids):
                 break
     return rows
-
-
-def _run_time(folder: Path) -> str:
-    result = _json(folder / "result.json")
-    if not result or "seconds" not in result:
-        return ""
-    text = f"{result['seconds']:.0f} s for {result['steps']} steps, {result['seconds_per_step']:.3g} s each"
-    return text + (f", {result['peak_rss_gib']:.2g} GiB at most" if "peak_rss_gib" in result else "")
-
-
-def _json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

@@ -44,8 +44,6 @@ class ReportJob(ConfigModel):
     """Folder of the evaluated pairs."""
     procedures: str | None = None
     """Folder of their procedures, for the filmstrips."""
-    runs: dict[str, str] = Field({})
-    """Heading -> run folder, for configs and times: `runs.tokenizer=runs/tokenizer`."""
     real: tuple[RealSource, ...] = ()
     """Pairs of other data sets."""
 
@@ -53,7 +51,6 @@ class ReportJob(ConfigModel):
         named: list[tuple[str, str | None]] = [("evaluations", path) for path in self.evaluations]
         named += [(f"compare.{name}", path) for name, paths in self.compare.items() for path in paths]
         named += [("pairs", self.pairs), ("procedures", self.procedures)]
-        named += [(f"runs.{name}", path) for name, path in self.runs.items()]
         for i, source in enumerate(self.real):
             named += [(f"real.{i}.{name}", getattr(source, name)) for name in ("evaluation", "pairs", "procedures")]
         for field, path in named:

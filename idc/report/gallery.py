@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict
 from idc.captioning.apply import Pixels, decode_pair
 from idc.captioning.boxes import boxes_of, draw_boxes
 from idc.captioning.contract import assessment_text, sentence_without_model
-from idc.captioning.loading import artifact_folder
 from idc.captioning.table import CHANGE_MAP, PAGE, SUMMARY, CaptionJob
 from idc.data.images import decode_image
 from idc.data.rows import open_rows
@@ -35,7 +34,6 @@ from idc.report.page import (
 )
 from idc.report.pair_cards import pair_card
 from idc.systems import OBJECTS, REGIONS
-from idc.training.artifact import CARD, read_artifact
 
 _FONT_SIZE = 30
 """Of the names on pictures, which a card shows at about a third of their size."""
@@ -53,11 +51,6 @@ class GallerySummary(BaseModel):
     """The captioner of the job."""
     captions: dict[str, int]
     """Captioner -> pairs that it captioned: one, but of `auto`."""
-    system: str
-    """Of the trained captioner; likewise the next two."""
-    card: str | None
-    """First line of its card."""
-    trained_on: str | None
     input: str
     pairs: int
     without_caption: int
@@ -97,9 +90,6 @@ def gallery_page(summary: GallerySummary, cards: Sequence[Card]) -> Page:
     tiles.append(("captions that report no change", f"{unchanged / max(1, captioned):.0%}", f"{unchanged:,} captions"))
     facts = {
         "captioner": [f"{name}: {n:,} pairs" for name, n in summary.captions.items()],
-        "system": summary.system,
-        "card": summary.card,
-        "trained on": summary.trained_on,
         "verdicts": [f"{count:,} {name}" for name, count in summary.verdicts.items()],
     }
     named = [[name, f"{n:,}", f"{n / max(1, captioned):.1%}"] for name, n in summary.named_types.items()]
@@ -108,7 +98,7 @@ def gallery_page(summary: GallerySummary, cards: Sequence[Card]) -> Page:
     return Page("Captioned pairs", summary.input, [
         Section("Overview", [
             Tiles(tiles),
-            Facts({name: value for name, value in facts.items() if value is not None}),
+            Facts(facts),
             Table(["type", "captions", "share"], named if summary.captions.keys() - _UNTRAINED else [],
                   title="Change types that the captions name",
                   note="Judged by their words; “none” is a caption that reports no change."),
@@ -135,18 +125,10 @@ def _summarise(job: CaptionJob) -> GallerySummary:
         verdicts[row["verdict"]] += 1
         captions[row["captioner"]] += 1
         named[said] += 1
-    trained = next((name for name in captions if name not in _UNTRAINED), next(iter(captions), job.artifact))
-    artifact = read_artifact(artifact_folder(trained, job.objects))
-    card = artifact.path / CARD
     judged = warned[True] + warned[False]
     return GallerySummary(
         captioner=job.artifact,
         captions=dict(captions.most_common()),
-        system=artifact.system,
-        card=None
-        if trained in _UNTRAINED or not card.exists()
-        else card.read_text(encoding="utf-8").partition("\n")[0].lstrip("# "),
-        trained_on=artifact.trained_on,
         input=job.input,
         pairs=rows,
         without_caption=rows - sum(named.values()),

@@ -8,7 +8,6 @@ and fits a telephone. The template escapes every value but ``Markup``, which onl
 from __future__ import annotations
 
 import base64
-import hashlib
 import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,13 +41,11 @@ class PageBlock:
         title: heading above it.
         note: in small print below the heading.
         folded: whether the reader has to open it, at its title.
-        anchor: name of the heading in links.
     """
 
     title: str = ""
     note: Text_ = ""
     folded: bool = False
-    anchor: str = ""
 
     @property
     def kind(self) -> str:
@@ -79,11 +76,9 @@ class Tiles(PageBlock):
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: its text, the value that it is sorted by, what the pointer shows, small print below, colour of
-    the ground, and whether it takes many words."""
+    """A cell of a table; ``title`` is what the pointer shows, ``below`` small print, ``wide`` for many words."""
 
     text: Text_
-    value: float | str = ""
     title: str = ""
     below: str = ""
     color: str = ""
@@ -96,19 +91,11 @@ class Table(PageBlock):
 
     Attributes:
         bold: numbers of the rows that stand out.
-        ascending: columns whose heading first sorts upwards; a table without them is not sorted.
-        label: of a sorted table, for who does not see it.
     """
 
     head: Sequence[str]
     items: Sequence[Sequence[object]]
     bold: Collection[int] = ()
-    ascending: Collection[str] = ()
-    label: str = ""
-
-    @property
-    def sorts(self) -> bool:
-        return bool(self.ascending)
 
     @property
     def cells(self) -> list[list[Cell]]:
@@ -222,11 +209,9 @@ class Page:
     def html(self) -> str:
         """The page as text."""
         sections = [section for section in self.sections if not BlockGroup(section.blocks).empty]
-        blocks = [inner for section in sections for block in section.blocks for inner in _leaves(block)]
-        sorts = any(isinstance(block, Table) and block.sorts for block in blocks)
         return _environment().get_template("page.html").render(
             title=self.title, subtitle=self.subtitle, sections=sections, footer=self.note,
-            style=_file("page.css"), script=_file("sort_tables.js") if sorts else None,
+            style=_style(),
         )  # fmt: skip
 
 
@@ -253,7 +238,7 @@ def struck(text: str, title: str = "") -> Markup:
 
 
 def link(target: str, text: str) -> Markup:
-    """A link to a file beside the page, or with ``#`` to an anchor."""
+    """A link to a file beside the page."""
     return Markup('<a href="{}">{}</a>').format(target, text)
 
 
@@ -301,13 +286,9 @@ def middle_numbers(count: int, of: int) -> set[int]:
     return {(2 * i + 1) * of // (2 * count) for i in range(count)}
 
 
-def _leaves(block: PageBlock) -> list[PageBlock]:
-    return [leaf for inner in block.items for leaf in _leaves(inner)] if isinstance(block, BlockGroup) else [block]
-
-
 @cache
-def _file(name: str) -> Markup:
-    return Markup(resources.files("idc.report").joinpath("templates", name).read_text(encoding="utf-8"))
+def _style() -> Markup:
+    return Markup(resources.files("idc.report").joinpath("templates", "page.css").read_text(encoding="utf-8"))
 
 
 @cache
@@ -322,14 +303,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(picture=picture, FRAME_EDGE=FRAME_EDGE)
-    environment.filters.update(sha256=_sha256, fact=_fact)
+    environment.filters.update(fact=_fact)
     return environment
 
 
 def _fact(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
-def _sha256(text: str) -> str:
-    """The digest of a script as a content security policy names it."""
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

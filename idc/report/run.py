@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from idc.data.schema import CHANGE_TYPES
 from idc.evaluation.baselines import CONSTANT, NEAREST, TRAINED, TRUTH
@@ -224,8 +222,7 @@ def types_section(evaluations: Sequence[Evaluation]) -> pg.Section:
     accuracy = _mean(spread([agreement.accuracy for agreement in agreements]), "%")
     note = (
         f"{accuracy} of {first.pairs} captions name the right change type, judged by their words. Always naming "
-        f"“{first.most_frequent}” gives {first.chance_most_frequent:.1%}, guessing with the types' frequencies "
-        f"{first.chance_matched:.1%}."
+        f"“{first.most_frequent}” gives {first.chance_most_frequent:.1%}."
     )
     rows = [[kind, _cell(spread([agreement.per_type[kind] for agreement in agreements]))] for kind in first.per_type]
     table = pg.Table(["type", "share of its captions that name it"], rows, note=note)
@@ -279,13 +276,9 @@ def real_block(title: str, text: str, evaluation: Evaluation, cards: Sequence[pg
 
 
 def record_section(
-    protocol: Mapping[str, object], timings: Mapping[str, str], machine: Mapping[str, str],
-    configs: Mapping[str, Mapping[str, Any]],
-) -> pg.Section:  # fmt: skip
+    protocol: Mapping[str, object], timings: Mapping[str, str], machine: Mapping[str, str]
+) -> pg.Section:
     """How the numbers were made."""
-    facts = {"Protocol": protocol, "Timings": timings, "Environment": machine}
-    codes = {f"Config: {name}": json.dumps(config, indent=1, ensure_ascii=False) for name, config in configs.items()}
-    return pg.Section("Protocol and run", [
-        *(pg.Facts(rows, title=title, folded=True) for title, rows in facts.items()),
-        *(pg.Code(text, title=title, folded=True) for title, text in codes.items()),
-    ])  # fmt: skip
+    facts = {"Protocol": protocol, "Timings of the evaluation": timings, "Environment": machine}
+    blocks = [pg.Facts(rows, title=title, folded=True) for title, rows in facts.items()]
+    return pg.Section("Protocol and environment", blocks)

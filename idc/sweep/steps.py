@@ -179,7 +179,7 @@ def evaluate_artifact(payload: dict[str, Any], folder: str, run: Runner) -> dict
 
 def score_questions(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
     """The scores of single questions times 100, by type, measure and class (``count/MAE/road``)."""
-    from idc.evaluation.asking import ask_questions
+    from idc.evaluation.answers import ask_questions
 
     scores = ask_questions(AskJob.model_validate({**payload, "out": folder})).single
     assert scores is not None, "the questions are built with single ones"

@@ -129,7 +129,7 @@ def test_every_step_of_the_demo_is_a_valid_command(command: Command, monkeypatch
     for step in demo_steps("demo", [0], "clevr"):
         job, *arguments = step.command
         if job == "jobs/leaderboard.py":
-            continue  # it has options, no settings; tests/report/test_side_by_side.py gives them
+            continue  # it has options, no settings; tests/report/test_leaderboard.py gives them
         run = command(Path(job).stem, *arguments, "--print-config")
         assert run.returncode == 0, f"{step.title}: {run.stderr}"
     steps = list(demo_steps("demo", [0, 1], "clevr"))

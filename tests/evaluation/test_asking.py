@@ -15,7 +15,7 @@ from idc.captioning.contract import Answer, Captioner, Description, SearchOption
 from idc.config import load
 from idc.data.images import encode_png
 from idc.data.schema import IMAGE, ChangePair, Instruction, Turn, instruction_arrow_schema, pair_arrow_schema
-from idc.evaluation.asking import ANSWERS, DIALOGUES, ask_questions
+from idc.evaluation.answers import ANSWERS, DIALOGUES, ask_questions
 from idc.evaluation.config import AskJob
 from idc.training.artifact import write_artifact
 from jobs import evaluate
@@ -207,6 +207,8 @@ def test_an_interrupted_job_goes_on(tmp_path: Path, artifact: str) -> None:
     ask_questions(job, lambda: pytest.fail("nothing is left to ask"))
     other = ask_questions(job.model_copy(update={"split": "train"}), lambda: Answering(lambda *_: "no"))
     assert scores_of(other.single)["binary", ""].questions == 1, "of other settings nothing is taken"
+    binary = ask_questions(job.model_copy(update={"types": ("binary",)}), lambda: Answering(by_image))
+    assert scores_of(binary.dialogues).keys() == {("binary", "")}
 
 
 ALONE = Instruction("one", (image(1),), (Turn("user", f"{IMAGE} any?"), Turn("assistant", "Yes", "binary")), "test")
@@ -237,7 +239,7 @@ def test_the_command_asks_an_artifact_that_answers(
     tmp_path: Path, artifact: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = job_of(tmp_path, artifact)
-    monkeypatch.setattr("idc.evaluation.asking.CaptionerLoader", lambda *_: lambda: Answering(by_image))
+    monkeypatch.setattr("idc.evaluation.answers.CaptionerLoader", lambda *_: lambda: Answering(by_image))
     command = [f"artifact={artifact}", f"instructions={job.instructions}", f"out={job.out}"]
     monkeypatch.setattr("sys.argv", ["evaluate.py", *command])
     evaluate.main()
@@ -246,7 +248,7 @@ def test_the_command_asks_an_artifact_that_answers(
     assert "in dialogues: 3 answers" in printed
     silent = Answering(by_image)
     silent.capabilities = frozenset()
-    monkeypatch.setattr("idc.evaluation.asking.CaptionerLoader", lambda *_: lambda: silent)
+    monkeypatch.setattr("idc.evaluation.answers.CaptionerLoader", lambda *_: lambda: silent)
     monkeypatch.setattr("sys.argv", ["evaluate.py", *command[:2], f"out={tmp_path / 'silent'}"])
     with pytest.raises(SystemExit, match="this captioner cannot answer questions about a pair"):
         evaluate.main()

@@ -162,10 +162,9 @@ def test_seeds_have_a_mean_and_the_deviation_of_a_sample(evaluated: Evaluated) -
     values = [0.5, 0.7, 1.2]
     runs = [first.model_copy(update={"scores": {**first.scores, "CIDEr": value}}) for value in values]
     summary = ev.aggregate(runs)
-    assert (summary.runs, summary.scores["CIDEr"].values) == (3, values)
+    assert summary.scores["CIDEr"].values == values
     assert summary.scores["CIDEr"].mean == pytest.approx(0.8)
     assert summary.scores["CIDEr"].std == pytest.approx(np.std(values, ddof=1))
-    assert summary.baselines["constant"]["CIDEr"].std == pytest.approx(0.0)
     assert ev.aggregate(runs[:1]).scores["CIDEr"].std == 0.0
     with pytest.raises(ValueError, match="24 pairs of test with 48 references, and 23 of test"):
         ev.aggregate([first, first.model_copy(update={"pairs": 23})])

@@ -89,15 +89,14 @@ def test_scores_beside_baselines_and_nothing_is_asked_twice(
     assert not any(KEY in path.read_text() for path in evaluation.parent.rglob("*") if path.is_file())
 
 
-def test_the_best_of_all_references(server: Server, evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_reference_counts(server: Server, evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     # Of the first pair the second reference is the better one, of the others the first.
     server.answer = lambda number, prompt: (
         200, "Score: 90" if ("True text: no car" in prompt) == ("car 0" in prompt) else "Score: 30"
     )  # fmt: skip
-    assert jd.run_judge(job(evaluation, server, baselines=False)).scores["model"].mean == 75
-    result = jd.run_judge(job(evaluation, server, baselines=False, references="best"))
-    assert (result.scores["model"].mean, result.asked) == (90, 4)
+    result = jd.run_judge(job(evaluation, server, baselines=False))
+    assert (result.scores["model"].mean, result.asked) == (75, 4)
     assert set(server.keys) == {None}
 
 

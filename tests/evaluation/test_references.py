@@ -49,9 +49,9 @@ def test_every_form_of_references_gives_the_same(name: str, content: Any, tmp_pa
 
 
 def test_what_else_is_known_of_a_pair_is_kept(tmp_path: Path) -> None:
-    row = {"pair_id": "a", "captions": ["x"], "change_type": "move", "viewpoint_iou": 0.5, "split": "valid"}
+    row = {"pair_id": "a", "captions": ["x"], "change_type": "move", "split": "valid"}
     assert read_references(file(tmp_path / "r.jsonl", [row])) == [
-        KnownReferences("a", ["x"], change_type="move", viewpoint_iou=0.5, split="val")
+        KnownReferences("a", ["x"], change_type="move", split="val")
     ]
     levir = {"images": [{"filename": "t.png", "split": "test", "changeflag": 0, "sentences": [{"raw": "same"}]}]}
     assert read_references(file(tmp_path / "r.json", levir)) == [
@@ -110,7 +110,7 @@ def test_every_form_of_predictions_gives_the_same(name: str, content: Any, tmp_p
          "line 2: pair 'a' is there twice"),
         ("r.jsonl", '{"captions": ["x"]}', "line 1: not of the form"),
         ("r.jsonl", '{"pair_id": "a", "captions": ["x"], "split": "tset"}', "line 1: split 'tset' is not one of"),
-        ("r.jsonl", '{"pair_id": "a", "captions": ["x"], "viewpoint_iou": "high"}', "viewpoint_iou is 'high'"),
+        ("r.jsonl", '{"pair_id": "a", "captions": ["x"], "changed": "yes"}', "changed is 'yes'"),
         ("r.json", '{"a": ["x"], "a": ["y"]}', r"r\.json: not usable as JSON: the key 'a' occurs twice"),
         ("r.jsonl",
          '{"pair_id": "a", "caption": "x", "split": "val"}\n{"pair_id": "a", "caption": "y", "split": "test"}',

@@ -92,7 +92,6 @@ def test_agreement_beside_its_chance() -> None:
     assert found.pairs == 6
     assert found.accuracy == pytest.approx(3 / 6)
     assert (found.most_frequent, found.chance_most_frequent) == ("none", pytest.approx(3 / 6))
-    assert found.chance_matched == pytest.approx((9 + 4 + 1) / 36)
     assert found.per_type == {"color": 0.5, "move": 0.0, "none": pytest.approx(2 / 3)}
     assert found.table == {"color": {"color": 1, "material": 1}, "move": {"unclear": 1}, "none": {"move": 1, "none": 2}}
     assert agreement([(None, "x"), ("road", "a road was added")]) is None

@@ -25,8 +25,8 @@ ANSWERS: dict[str, dict[str, Any]] = {
         **{name.upper() + ".": {name} for name in cl.PLACES}, "top, left corner": {"top", "left"},
         "top left corner,lower right corner": {"top left corner", "lower right corner"},
         "Upper left corner and bottom.": {"top left corner", "lower"}, "the center; middle": {"center"},
-        "in the top right": {"top right corner"}, "no changes.": set(), "No change, top": None, "on the roof": None,
-        "top bottom": None, "": None,
+        "in the top right": {"top right corner"}, "no changes.": {cl.NOTHING}, "No change, top": None,
+        "on the roof": None, "top bottom": None, "": None,
     },
 }  # fmt: skip
 
@@ -64,16 +64,15 @@ def test_set_measures_are_scikit_learns() -> None:
     )
 
 
-def test_no_change_is_a_label_or_no_label() -> None:
+def test_no_change_is_a_tenth_place() -> None:
     rows = [
         cl.ScoredAnswer(type="location", of="road", answer="No change", prediction="No change"),
         cl.ScoredAnswer(type="location", of="road", answer="top, left", prediction="top"),
     ]
-    label, empty = (cl.score_answers(rows, way)[0].scores for way in ("label", "empty"))
-    assert label["Micro recall"] == pytest.approx(2 / 3)
-    assert empty["Micro recall"] == pytest.approx(1 / 2)
-    assert label["Example-based accuracy"] == empty["Example-based accuracy"] == pytest.approx(0.75)
-    assert label["Subset accuracy"] == empty["Subset accuracy"] == 0.5
+    scores = cl.score_answers(rows)[0].scores
+    assert scores["Micro recall"] == pytest.approx(2 / 3)
+    assert scores["Example-based accuracy"] == pytest.approx(0.75)
+    assert scores["Subset accuracy"] == 0.5
 
 
 def test_an_unreadable_prediction_never_helps() -> None:

@@ -6,9 +6,9 @@ Numbers of different data, splits, subsets or protocols are in different tables.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,8 @@ from idc.evaluation.answers import AnswerScores
 from idc.evaluation.baselines import TRUTH
 from idc.evaluation.provenance import UNKNOWN_COMMIT
 from idc.evaluation.record import EVALUATION, Baseline, Evaluation, Interval, Spread, spread
-from idc.metrics.classification import Measures
-from idc.metrics.difference_lists import F1, DifferenceScores
-from idc.metrics.hallucination import Hallucination, wilson
+from idc.metrics.difference_lists import F1
+from idc.metrics.hallucination import wilson
 from idc.report.leaderboard.published_rows import ALL, DataSet, load_published, published_rows
 from idc.report.leaderboard.scored_runs import ScoredRuns, find, read_scored_runs
 
@@ -48,8 +47,7 @@ class BoardRow:
         pairs: scored pairs, if known.
         mark: what a reader must know before comparing.
         footnote: printed once below the table.
-        selection, command, commit: how it was made; only of runs.
-        evaluations: of a run, in the order of the seeds.
+        setting: fingerprint of a run's setting; the rows of one setting have the same ``origin``: how it was made.
     """
 
     kind: str
@@ -60,19 +58,16 @@ class BoardRow:
     pairs: int | None = None
     mark: str = ""
     footnote: str = ""
-    selection: str = ""
-    command: str = ""
-    commit: str = ""
-    evaluations: tuple[ScoredRuns, ...] = ()
+    setting: str = ""
+    origin: Mapping[str, str] = field(default_factory=dict)
     intervals: Mapping[str, Interval] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Board:
-    """A table: rows whose numbers may be compared.
+    """A table of one split, variant, subset and protocol; its numbers may be compared.
 
     Attributes:
-        split, variant, subset, protocol: what is equal for all rows.
         metrics: the columns, in order.
         rows: best first by CIDEr, or by the last column if there is no CIDEr.
     """
@@ -113,8 +108,7 @@ def gather_boards(runs: Sequence[str]) -> list[DataSetPage]:
         runs: folders (or patterns of them) that are searched for evaluations and scored answers, at any depth.
 
     Raises:
-        ValueError: a folder is missing or holds no evaluation; an evaluation's data set is not known; predictions are
-            missing.
+        ValueError: a folder is missing or holds no evaluation, or an evaluation's data set is not known.
     """
     folders = find(runs)
     scored = [read_scored_runs(folder) for folder in folders if (folder / EVALUATION).exists()]
@@ -136,7 +130,10 @@ def gather_boards(runs: Sequence[str]) -> list[DataSetPage]:
     for key in names:
         pages.setdefault(key, DataSetPage(key, official[key].title if key in official else key, official.get(key)))
     for page in pages.values():
-        page.boards = _boards([*_runs(page), *_compared(page), *_answers(answered, page.key), *_published(page.key)])
+        rows = [*_runs(page), *_compared(page), *_published(page.key)]
+        for folder, result in answered:
+            rows += _answers(folder, result) if result.data_set == page.key else ()
+        page.boards = _boards(rows)
     return sorted(pages.values(), key=lambda page: (not page.scored, page.title))
 
 
@@ -183,15 +180,21 @@ def _run(
     return BoardRow(
         kind=RUN,
         name=first.name,
-        source="; ".join(filter(None, [taught, differences])),
+        source=(source := "; ".join(filter(None, [taught, differences]))),
         values=values,
         seeds=seeds,
         pairs=pairs,
         mark="; ".join(filter(None, [twice, unofficial, typed, lost])),
-        selection=recorded("selection", "; "),
-        command=recorded("command", "; "),
-        commit=recorded("commit", ", "),
-        evaluations=tuple(runs),
+        setting=first.setting,
+        origin={
+            "folders": ", ".join(str(run.folder) for run in runs),
+            "settings": source,
+            "selected by": recorded("selection", "; "),
+            "evaluation": recorded("command", "; ") or "not recorded",
+            "training": "; ".join(filter(None, (run.training for run in runs))) or "not recorded",
+            "commit": recorded("commit", ", "),
+            "pairs": f"{protocols[0].get('pairs', '')} ({first.data.fingerprint})",
+        },
         intervals=intervals or {},
     )
 
@@ -199,83 +202,61 @@ def _run(
 def _runs(page: DataSetPage) -> Iterator[tuple[BoardKey, BoardRow]]:
     """A row for each setting in each of its tables."""
     for runs in _settings(page):
-        for subset, pairs in _subset_sizes(runs[0].evaluation).items():
-            per_seed = [_scores(run.evaluation, subset) for run in runs]
+        first = runs[0].evaluation
+        for subset, pairs in _subset_sizes(first).items():
+            per_seed = [_scores(run.evaluation, subset)[0] for run in runs]
             shared = [metric for metric in per_seed[0] if all(metric in scores for scores in per_seed)]
-            values = {metric: spread([100 * scores[metric] for scores in per_seed]) for metric in shared}
-            if values:
-                intervals = _intervals(runs[0].evaluation, subset)
-                yield _board_key(runs[0], subset), _run(page, runs, subset, pairs, values, intervals)
-        for protocol, scores in runs[0].evaluation.extra_protocols.items():
-            board_key = (*_board_key(runs[0], ALL)[:3], protocol)
+            if values := {metric: spread([100 * scores[metric] for scores in per_seed]) for metric in shared}:
+                row = _run(page, runs, subset, pairs, values, _scores(first, subset)[1])
+                yield _board_key(runs[0], subset), row
+        for protocol, scores in first.extra_protocols.items():
             values = {
                 name: spread([100 * run.evaluation.extra_protocols[protocol][name] for run in runs])
                 for name in _defined(scores)
             }
-            yield board_key, _run(page, runs, ALL, runs[0].evaluation.pairs, values)
+            yield (*_board_key(runs[0], ALL)[:3], protocol), _run(page, runs, ALL, first.pairs, values)
 
 
 def _compared(page: DataSetPage) -> Iterator[tuple[BoardKey, BoardRow]]:
     """The baselines and the upper bound of every data and number of pairs that runs were scored on, once each."""
     seen: set[str] = set()
     for run in page.scored:
-        truth = {TRUTH: run.evaluation.upper_bound} if run.evaluation.upper_bound is not None else {}
-        for kind, compared in ((BASELINE, run.evaluation.baselines), (UPPER_BOUND, truth)):
-            for name, other in compared.items():
-                for subset, pairs in _subset_sizes(run.evaluation).items():
-                    scores = _scores(other, subset)
-                    # Every run scores the baselines anew: a difference in the last bits must not make a second row.
-                    rounded = {metric: round(value, 9) for metric, value in scores.items()}
-                    board_key = _board_key(run, subset)
-                    mark = fingerprint(board_key, name, pairs, rounded, run.data.fingerprint)
-                    if not scores or mark in seen:
-                        continue
-                    seen.add(mark)
-                    yield (
-                        board_key,
-                        BoardRow(
-                            kind=kind,
-                            name=f"{kind}: {name}",
-                            source=repr(other.caption) if other.caption else str(other.training or ""),
-                            footnote=f"{kind}, {name}: {other.what}.",
-                            values={metric: spread([100 * value]) for metric, value in scores.items()},
-                            pairs=pairs,
-                            mark=_unofficial(page.official, run.evaluation.split, subset, pairs),
-                            intervals=_rate_intervals(other) if kind == BASELINE and subset == ALL else {},
-                        ),
-                    )
+        compared = [(BASELINE, name, baseline) for name, baseline in run.evaluation.baselines.items()]
+        compared += [(UPPER_BOUND, TRUTH, run.evaluation.upper_bound)] if run.evaluation.upper_bound else []
+        for (kind, name, other), (subset, pairs) in product(compared, _subset_sizes(run.evaluation).items()):
+            scores, intervals = _scores(other, subset)
+            # Every run scores the baselines anew: a difference in the last bits must not make a second row.
+            rounded = {metric: round(value, 9) for metric, value in scores.items()}
+            board_key = _board_key(run, subset)
+            mark = fingerprint(board_key, name, pairs, rounded, run.data.fingerprint)
+            if scores and mark not in seen:
+                seen.add(mark)
+                yield (
+                    board_key,
+                    BoardRow(
+                        kind=kind,
+                        name=f"{kind}: {name}",
+                        source=repr(other.caption) if other.caption else str(other.training or ""),
+                        footnote=f"{kind}, {name}: {other.what}.",
+                        values={metric: spread([100 * value]) for metric, value in scores.items()},
+                        pairs=pairs,
+                        mark=_unofficial(page.official, run.evaluation.split, subset, pairs),
+                        intervals=intervals if kind == BASELINE else {},
+                    ),
+                )
 
 
-def _answers(answered: Sequence[tuple[Path, AnswerScores]], data_set: str) -> Iterator[tuple[BoardKey, BoardRow]]:
-    for folder, result in answered:
-        if result.data_set != data_set:
-            continue
-        for measures in result.measures:
-            board_key = ("test", "", _question(measures), "answers")
-            values = {metric: spread([value]) for metric, value in measures.scores.items()}
-            unread = f"{measures.unreadable} unreadable predictions count as wrong" if measures.unreadable else ""
-            mark = "; ".join(filter(None, [unread, _unrecorded(result.commit)]))
-            yield (
-                board_key,
-                BoardRow(
-                    kind=RUN,
-                    name=str(folder),
-                    source=result.answers,
-                    values=values,
-                    pairs=measures.questions,
-                    mark=mark,
-                    command=result.command,
-                    commit=result.commit,
-                ),
-            )
-            constant = {metric: spread([value]) for metric, value in measures.baseline.items()}
-            what = f"always the most frequent answer ({measures.baseline_answer!r})"
-            yield board_key, BoardRow(BASELINE, "baseline: constant", what, constant, pairs=measures.questions)
-
-
-def _question(measures: Measures) -> str:
-    name = {"binary": "change or not"}.get(measures.type, measures.type)
-    return f"{name}, {measures.of}" if measures.of else name
+def _answers(folder: Path, result: AnswerScores) -> Iterator[tuple[BoardKey, BoardRow]]:
+    for measures in result.measures:
+        question = {"binary": "change or not"}.get(measures.type, measures.type)
+        board_key = ("test", "", f"{question}, {measures.of}" if measures.of else question, "answers")
+        scores, constant = ({metric: spread([value]) for metric, value in values.items()}
+                            for values in (measures.scores, measures.baseline))  # fmt: skip
+        unread = f"{measures.unreadable} unreadable predictions count as wrong" if measures.unreadable else ""
+        mark = "; ".join(filter(None, [unread, _unrecorded(result.commit)]))
+        yield board_key, BoardRow(RUN, str(folder), result.answers, scores, pairs=measures.questions, mark=mark)
+        what = f"always the most frequent answer ({measures.baseline_answer!r})"
+        yield board_key, BoardRow(BASELINE, "baseline: constant", what, constant, pairs=measures.questions)
 
 
 def _published(data_set: str) -> Iterator[tuple[BoardKey, BoardRow]]:
@@ -302,46 +283,29 @@ def _subset_sizes(evaluation: Evaluation) -> dict[str, int]:
     return {ALL: evaluation.pairs, **{name: subset.pairs for name, subset in evaluation.subsets.items()}}
 
 
-def _scores(of: Evaluation | Baseline, subset: str) -> dict[str, float]:
+def _scores(of: Evaluation | Baseline, subset: str) -> tuple[dict[str, float], dict[str, Interval]]:
+    """Scores and shares as fractions, and of all pairs their intervals, times 100: by bootstrap those of scores and
+    difference lists, Wilson's those of shares."""
     if subset != ALL:
-        return _defined(of.subsets[subset].scores) if subset in of.subsets else {}
-    types = {TYPE_ACCURACY: of.types.accuracy} if of.types is not None else {}
-    return {**_defined(of.scores), **types, **_claims(of.hallucination), **_lists(of.differences)}
+        return _defined(of.subsets[subset].scores) if subset in of.subsets else {}, {}
+    values = _defined(of.scores)
+    ends: dict[str, tuple[float, float]] = {}
+    if isinstance(of, Evaluation):
+        ends = {name: (interval.low, interval.high) for name, interval in of.intervals.items()}
+    if of.types is not None:
+        values[TYPE_ACCURACY], ends[TYPE_ACCURACY] = of.types.accuracy, wilson(of.types.accuracy, of.types.pairs)
+    if (claims := of.hallucination) is not None:
+        shares = {name: claims.rates()[rate] for name, rate in CLAIMS.items()}
+        values |= {name: share.rate for name, share in shares.items()}
+        ends |= {name: claims.interval(CLAIMS[name]) for name, share in shares.items() if share.total}
+    if of.differences is not None:
+        values[F1] = of.differences.f1
+        ends |= {F1: of.differences.intervals[F1]} if F1 in of.differences.intervals else {}
+    return values, {name: Interval(low=100 * low, high=100 * high) for name, (low, high) in ends.items()}
 
 
 def _defined(scores: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in scores.items() if not math.isnan(value)}
-
-
-def _claims(hallucination: Hallucination | None) -> dict[str, float]:
-    return {} if hallucination is None else {name: getattr(hallucination, rate).rate for name, rate in CLAIMS.items()}
-
-
-def _lists(differences: DifferenceScores | None) -> dict[str, float]:
-    return {} if differences is None else {F1: differences.f1}
-
-
-def _intervals(evaluation: Evaluation, subset: str) -> dict[str, Interval]:
-    """Of the whole split: bootstrap intervals of the scores and of difference lists, Wilson's of the shares."""
-    if subset != ALL:
-        return {}
-    scores = {
-        name: Interval(low=100 * interval.low, high=100 * interval.high)
-        for name, interval in evaluation.intervals.items()
-    }
-    return scores | _rate_intervals(evaluation)
-
-
-def _rate_intervals(of: Evaluation | Baseline) -> dict[str, Interval]:
-    intervals = {}
-    if of.types is not None:
-        intervals[TYPE_ACCURACY] = wilson(of.types.accuracy, of.types.pairs)
-    if (claims := of.hallucination) is not None:
-        claimed = {name: rate for name, rate in CLAIMS.items() if claims.rates()[rate].total}
-        intervals |= {name: claims.interval(rate) for name, rate in claimed.items()}
-    if of.differences is not None and F1 in of.differences.intervals:
-        intervals[F1] = of.differences.intervals[F1]
-    return {name: Interval(low=100 * low, high=100 * high) for name, (low, high) in intervals.items()}
 
 
 def _unofficial(official: DataSet | None, split: str, subset: str, pairs: int) -> str:
@@ -365,27 +329,19 @@ def _differences(settings: Mapping[str, Any], others: Sequence[Mapping[str, Any]
 
 
 def _boards(rows: Sequence[tuple[BoardKey, BoardRow]]) -> list[Board]:
+    """The tables; rows best first (of MAE the lowest), those without the number last."""
     tables: dict[BoardKey, list[BoardRow]] = {}
     for board_key, row in rows:
         tables.setdefault(board_key, []).append(row)
     boards = []
     for board_key, board_rows in tables.items():
-        metrics = list(dict.fromkeys(metric for row in board_rows for metric in row.values))
-        ordered = [metric for metric in ORDER if metric in metrics]
-        columns = (*ordered, *(metric for metric in metrics if metric not in ORDER))
+        metrics = dict.fromkeys(metric for row in board_rows for metric in row.values)
+        columns = (*(name for name in ORDER if name in metrics), *(name for name in metrics if name not in ORDER))
         lead = "CIDEr" if "CIDEr" in columns else columns[-1]
-        boards.append(Board(*board_key, columns, tuple(sorted(board_rows, key=_by(lead)))))
+        sign = 1.0 if lead == "MAE" else -1.0
+
+        def by_lead(row: BoardRow, lead: str = lead, sign: float = sign) -> float:
+            return sign * row.values[lead].mean if lead in row.values else math.inf
+
+        boards.append(Board(*board_key, columns, tuple(sorted(board_rows, key=by_lead))))
     return sorted(boards, key=lambda b: (b.split != "test", b.split, b.variant, b.subset != ALL))
-
-
-def _by(metric: str) -> Callable[[BoardRow], float]:
-    """Sort key: best first, where a low MAE is best; rows without the number last."""
-    sign = 1.0 if metric == "MAE" else -1.0
-    return lambda row: sign * row.values[metric].mean if metric in row.values else math.inf
-
-
-def published_files(page: DataSetPage) -> Iterator[tuple[str, Path]]:
-    """(Name below the leaderboard's folder, file) of everything that is published with the page's runs."""
-    for run in page.scored:
-        for path in run.files:
-            yield os.path.join("runs", page.key, run.evaluation.fingerprint, path.name), path

@@ -17,16 +17,13 @@ from typing import Any
 from idc.data.store import MANIFEST, fingerprint, read_manifest
 from idc.evaluation.answers import RESULT as ANSWERS
 from idc.evaluation.provenance import ORIGIN
-from idc.evaluation.record import EVALUATION, PREDICTIONS, Evaluation, load_evaluation
+from idc.evaluation.record import EVALUATION, Evaluation, load_evaluation
 from idc.report.leaderboard.published_rows import load_published
 from idc.training.config import OPERATIONAL
 
 CLEAN, ROBUSTNESS = "clean", "robustness.json"
 """In the folder of a robustness table: the evaluation on the pairs as they are, and the table."""
 _WANTED = (EVALUATION, ANSWERS)
-
-MARKER = "leaderboard.json"
-"""This file marks a folder that a leaderboard was written into."""
 
 _NOT_A_SETTING = frozenset({"seed", "name", "runs", *OPERATIONAL})
 """Keys of a config, at any depth, in which runs of one setting may differ."""
@@ -62,7 +59,6 @@ class ScoredRuns:
         name: of the system and run.
         seed: of the training, if there is one.
         training: the command and commit of the training, if they were recorded.
-        files: published with it.
     """
 
     folder: Path
@@ -73,12 +69,11 @@ class ScoredRuns:
     name: str
     seed: int | None
     training: str
-    files: tuple[Path, ...]
 
 
 def find(runs: Sequence[str]) -> list[Path]:
-    """Folders with evaluations or scored answers below the given ones, without the copies in a
-    leaderboard's folder and the clean rows of robustness tables, which repeat an evaluation on fewer pairs or metrics.
+    """Folders with evaluations or scored answers below the given ones, without the clean rows of robustness tables,
+    which repeat an evaluation on fewer pairs or metrics.
 
     Raises:
         ValueError: a folder is missing or holds none of these.
@@ -89,8 +84,8 @@ def find(runs: Sequence[str]) -> list[Path]:
         if not starts:
             raise ValueError(f"--runs: no such folder: {pattern!r}")
         files = {path for start in starts for name in _WANTED for path in Path(start).rglob(name)}
-        below = sorted({path.parent for path in files if not any((up / MARKER).exists() for up in path.parents)})
-        below = [folder for folder in below if folder.name != CLEAN or not (folder.parent / ROBUSTNESS).exists()]
+        below = [up for up in sorted({path.parent for path in files})
+                 if up.name != CLEAN or not (up.parent / ROBUSTNESS).exists()]  # fmt: skip
         if not below:
             raise ValueError(f"--runs: {pattern!r} holds no evaluation ({EVALUATION}) and no answers ({ANSWERS})")
         folders.update(dict.fromkeys(below))
@@ -100,8 +95,6 @@ def find(runs: Sequence[str]) -> list[Path]:
 def read_scored_runs(folder: Path) -> ScoredRuns:
     """Read an evaluation and find its origin."""
     evaluation = load_evaluation(folder)
-    if not (folder / PREDICTIONS).exists():
-        raise ValueError(f"{folder} has no {PREDICTIONS}: the predictions of every run are published with it")
     captioner = str(evaluation.protocol.get("captioner", ""))
     home = _home(folder, captioner)
     config, seed, name = _artifact(home, captioner, folder)
@@ -117,7 +110,6 @@ def read_scored_runs(folder: Path) -> ScoredRuns:
         name=name,
         seed=seed,
         training=_training(home, captioner, folder),
-        files=(folder / EVALUATION, folder / PREDICTIONS),
     )
 
 

@@ -1,1 +1,0 @@
-"""The page of a captioner on corrupted and swapped pairs."""
