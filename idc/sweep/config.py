@@ -256,7 +256,7 @@ class SweepJob(ConfigModel):
         """The config of one trial.
 
         Raises:
-            ConfigError: with all its faults.
+            ConfigError: with all its errors.
         """
         chain = chain_of(self.system)
         seeds = dict.fromkeys(chain.SEEDS, seed)
@@ -274,25 +274,25 @@ class SweepJob(ConfigModel):
             ConfigError: a file cannot be read, or a section does not exist.
         """
         contents: dict[str, Any] = {}
-        faults: list[str] = []
+        errors: list[str] = []
         sections = list(chain.Trial.model_fields)
         for section, path in self.base.items():
             if section not in sections:
                 hint = did_you_mean(section, sections) or f"; there are: {', '.join(sections)}"
-                faults.append(f"base.{section}: the chain of {self.system} has no such section{hint}")
+                errors.append(f"base.{section}: the chain of {self.system} has no such section{hint}")
                 continue
             try:
                 with open(path, encoding="utf-8") as file:
                     values = yaml.safe_load(file) or {}
             except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-                faults.append(f"base.{section}: cannot read {path!r}: {' '.join(str(error).split())}")
+                errors.append(f"base.{section}: cannot read {path!r}: {' '.join(str(error).split())}")
                 continue
             values = values.get(section, values)  # those of procedures are in a section, too
             contents[section] = {
                 key: value for key, value in values.items() if key not in chain.DERIVED.get(section, ())
             }
-        if faults:
-            raise ConfigError(faults)
+        if errors:
+            raise ConfigError(errors)
         return contents
 
     def errors(self) -> Iterator[str]:
@@ -398,11 +398,11 @@ class SweepJob(ConfigModel):
         """Missing input files of every row."""
         if self.system not in SYSTEMS:
             return
-        faults: dict[str, None] = {}
+        errors: dict[str, None] = {}
         for settings in self._variants().values():
             try:
                 trial: ConfigModel | None = self.trial(settings, self.seeds[0])
-            except ConfigError as error:  # its faults are reported already
+            except ConfigError as error:  # its errors are reported already
                 trial = error.rest
-            faults |= dict.fromkeys(missing_inputs(trial))
-        yield from faults
+            errors |= dict.fromkeys(missing_inputs(trial))
+        yield from errors
