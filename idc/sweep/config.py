@@ -13,7 +13,7 @@ import yaml
 from pydantic import Field, field_validator
 
 from idc.config import ConfigError, ConfigModel, did_you_mean, layered, load, missing_inputs, remote
-from idc.sweep.chain import Chain, chain_of, train_sections
+from idc.sweep.chain import TrialConfig, train_sections, trial_class
 from idc.sweep.sizes import at_size
 from idc.systems import SYSTEMS
 from idc.training.config import TrackingConfig
@@ -252,30 +252,31 @@ class SweepJob(ConfigModel):
             row.model_copy(update={"settings": {**self.groups.get(row.group, {}), **row.settings}}) for row in self.rows
         )
 
-    def trial(self, settings: Mapping[str, Any], seed: int) -> ConfigModel:
+    def trial(self, settings: Mapping[str, Any], seed: int) -> TrialConfig:
         """The config of one trial.
 
         Raises:
             ConfigError: with all its errors.
         """
-        chain = chain_of(self.system)
-        seeds = dict.fromkeys(chain.SEEDS, seed)
-        return load(chain.Trial, None, layered(self._below(chain), self.settings, settings, seeds))
+        trial = trial_class(self.system)
+        seeds = {f"{section}.train.seed": seed for section in trial.TRAININGS}
+        return load(trial, None, layered(self._below(), self.settings, settings, seeds))
 
     def inlined(self) -> SweepJob:
         """The same sweep with its base files merged into its settings, for processes on other machines."""
-        settings = layered(self._below(chain_of(self.system)), self.settings)
+        settings = layered(self._below(), self.settings)
         return self.model_copy(update={"base": {}, "settings": settings})
 
-    def _below(self, chain: Chain) -> dict[str, Any]:
-        """The contents of the base files, without settings that the chain sets itself.
+    def _below(self) -> dict[str, Any]:
+        """The contents of the base files, without settings that the trial sets itself.
 
         Raises:
             ConfigError: a file cannot be read, or a section does not exist.
         """
         contents: dict[str, Any] = {}
         errors: list[str] = []
-        sections = list(chain.Trial.model_fields)
+        trial = trial_class(self.system)
+        sections = list(trial.model_fields)
         for section, path in self.base.items():
             if section not in sections:
                 hint = did_you_mean(section, sections) or f"; there are: {', '.join(sections)}"
@@ -288,9 +289,7 @@ class SweepJob(ConfigModel):
                 errors.append(f"base.{section}: cannot read {path!r}: {' '.join(str(error).split())}")
                 continue
             values = values.get(section, values)  # those of procedures are in a section, too
-            contents[section] = {
-                key: value for key, value in values.items() if key not in chain.DERIVED.get(section, ())
-            }
+            contents[section] = {key: value for key, value in values.items() if key not in trial.derived(section)}
         if errors:
             raise ConfigError(errors)
         return contents
@@ -342,16 +341,15 @@ class SweepJob(ConfigModel):
 
     def _trial_errors(self) -> Iterator[str]:
         """Faults of every trial's config; those that all trials share are reported once."""
-        chain = chain_of(self.system)
         try:
-            self._below(chain)
+            self._below()
         except ConfigError as error:
             yield from error.errors
             return
         affected: dict[str, list[str]] = {}
         variants = self._variants()
         for variant, settings in variants.items():
-            for fault in self._errors_of(chain, settings):
+            for fault in self._errors_of(settings):
                 affected.setdefault(fault, []).append(variant)
         for fault, names in affected.items():
             yield fault if len(names) == len(variants) else f"{names[0]}: {fault}"
@@ -371,7 +369,7 @@ class SweepJob(ConfigModel):
             for end in dimension.ends()
         }
 
-    def _errors_of(self, chain: Chain, settings: Mapping[str, Any]) -> Iterator[str]:
+    def _errors_of(self, settings: Mapping[str, Any]) -> Iterator[str]:
         try:
             trial = self.trial(settings, self.seeds[0])
         except ConfigError as error:
@@ -387,11 +385,11 @@ class SweepJob(ConfigModel):
             if gpus > trials.gpus:
                 yield f"{name}.gpus_per_worker: {gpus:g}, but a trial has trials.gpus={trials.gpus:g}"
         if self.search is not None:
-            watched = train_sections(trial)[chain.WATCHED]
+            watched = train_sections(trial)[f"{trial.SEARCHED}.train"]
             if self.search.scheduler == "asha" and not 0 < watched.eval_every <= self.search.grace:
                 yield (
-                    f"{chain.WATCHED}.eval_every: {watched.eval_every}; search.scheduler=asha needs a validation "
-                    f"within search.grace={self.search.grace} steps"
+                    f"{trial.SEARCHED}.train.eval_every: {watched.eval_every}; search.scheduler=asha needs a "
+                    f"validation within search.grace={self.search.grace} steps"
                 )
 
     def preflight(self) -> Iterator[str]:
