@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,3 +41,8 @@ def write_rows(
         folder.write_chunk(number, part)
     folder.finish()
     return str(path)
+
+
+def read_log(path: Path | str) -> list[dict[str, Any]]:
+    """The lines of a run's log.jsonl."""
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]

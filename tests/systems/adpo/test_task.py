@@ -19,11 +19,10 @@ from idc.systems.sft.config import SftJob
 from idc.systems.sft.task import train as train_sft
 from idc.training.artifact import ADAPTER, read_artifact
 from idc.training.context import LocalContext
-from idc.training.loop import read_log
 from idc.vision.pair_encoder.model import PairEncoder
 from idc.vlm import system
 from idc.vlm.chat import Chat
-from tests.folders import write_rows
+from tests.folders import read_log, write_rows
 from tests.systems.adpo.small import KIND, SAME, WHOLE, encoder_folder, job_of, loaders_of, rows_of
 from tests.vlm.models import found, picture
 
