@@ -51,12 +51,11 @@ class ColumnConfig(ConfigModel):
     title: str = Field(min_length=1)
     """Heading, as in the paper."""
     metric: str = Field(min_length=1)
-    """A score of the evaluation (BLEU-4, METEOR, ROUGE-L, CIDEr), shown times 100; `right_type`, the share of captions
-    that name the right change type, and for rendered pairs `right_object`, `right_attribute`, and of
-    difference lists `difference_f1` and `invented_share` (lower is better); `judge`, the mean of a judge's scores, 0 to
-    100; `tokens_per_second`; or of the last training `training_samples_per_second` and `training_memory`, the peak in
-    GiB of the GPU of its first worker, without a GPU of its process. Of answers to questions a type and a measure,
-    times 100: `binary/F1`, `count/MAE` (lower is better), `location/Micro F1` (:mod:`idc.metrics.classification`)."""
+    """A score of the evaluation (BLEU-4, METEOR, ROUGE-L, CIDEr), shown times 100; `right_type`, for rendered pairs
+    `right_object`, `right_attribute`, of difference lists `difference_f1`, `invented_share` (lower is better); `judge`,
+    the mean of a judge's scores, 0 to 100; `tokens_per_second`; of the last training `training_samples_per_second` and
+    `training_memory`, the peak in GiB of GPU or process; of answers to questions a type and a measure, times 100:
+    `binary/F1`, `count/MAE` (lower is better), `location/Micro F1` (:mod:`idc.metrics.classification`)."""
     subset: str | None = None
     """Take the score of a subset of the pairs: `change`, `no change`, a change type, or `real` or `render` of
     OmniDiff. Of counts and positions the class: `road`, `building`."""
@@ -201,8 +200,7 @@ class SweepJob(ConfigModel):
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
     """Name of the sweep: its folder under `runs`. The same name resumes it."""
     runs: str = "runs/sweeps"
-    """Folder of all sweeps. Its `steps` holds a folder for each step, named by what the step depends on; trials and
-    sweeps share them, so that no step is done twice."""
+    """Folder of all sweeps. Its `steps` has a folder for each step, named by what it depends on; sweeps share them."""
     title: str = ""
     """Heading of the page."""
     paper: str = ""
@@ -212,8 +210,7 @@ class SweepJob(ConfigModel):
     system: str = Field(min_length=1)
     """System whose chain of jobs is run, e.g. procap."""
     base: dict[str, str] = Field({})
-    """Section of the chain -> YAML file of its job, overridden by all settings here. Relative paths start at the
-    working directory, like --config."""
+    """Section of a trial -> YAML file of its job, overridden by all settings here. Relative paths as of --config."""
     settings: dict[str, Any] = Field({})
     """Dotted settings of all trials; they override `base`."""
     groups: dict[str, dict[str, Any]] = Field({})
