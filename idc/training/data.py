@@ -204,7 +204,7 @@ class Loader:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _batches_of_processes(self, start: int) -> Iterator[Batch]:
-        """As :meth:`batches`; errors of a sample keep their type and contain the traceback of the process. Processes end
+        """As :meth:`batches`; errors of a sample keep their type and contain the traceback of the process. They end
         with this one, within seconds even if it is killed."""
         from torch.utils.data import DataLoader
 
