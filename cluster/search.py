@@ -16,7 +16,7 @@ from typing import Any
 from cluster.train import FATAL_ERRORS
 from cluster.trials import LOST, Reporter, Workspace, run_step, tune_trials
 from idc.data.store import fingerprint
-from idc.sweep.chain import TrialSteps, chain_of, train_sections
+from idc.sweep.chain import TrialSteps, train_sections
 from idc.sweep.config import SearchConfig
 from idc.sweep.plan import TrialPlan
 from idc.sweep.summary import SearchedTrial
@@ -174,7 +174,7 @@ def best_trial(workspace: Workspace, search: SearchConfig, searched: Sequence[Se
 
 def _search_steps(workspace: Workspace, settings: dict[str, Any]) -> TrialSteps:
     trial = workspace.job.trial(settings, workspace.job.seeds[0])
-    return chain_of(workspace.job.system).steps(trial, str(workspace.store))
+    return trial.steps(str(workspace.store))
 
 
 def _search_key(settings: dict[str, Any]) -> str:
@@ -211,4 +211,4 @@ def _watched_steps(workspace: Workspace, search: SearchConfig) -> int | None:
     """Number of steps of the last training; None if it is given in epochs."""
     settings = search.expand({key: dimension.ends()[0] for key, dimension in search.space.items()})
     trial = workspace.job.trial(settings, workspace.job.seeds[0])
-    return train_sections(trial)[chain_of(workspace.job.system).WATCHED].steps
+    return train_sections(trial)[f"{trial.SEARCHED}.train"].steps

@@ -1,4 +1,4 @@
-"""Configs: typed, closed, frozen; all faults of single fields are reported at once, then all between fields with the
+"""Configs: typed, closed, frozen; all errors of single fields are reported at once, then all between fields with the
 missing inputs, before anything starts.
 
 The command line, sweeps and tests make configs only through :func:`load`, :func:`override` and :func:`cli`. A default
@@ -63,8 +63,8 @@ class ConfigModel(BaseModel):
         yield from self.errors()
 
     def model_post_init(self, context: Any) -> None:
-        if context is not _FIELDS_ONLY and (faults := list(self.all_errors())):
-            raise ValueError("\n".join(faults))
+        if context is not _FIELDS_ONLY and (errors := list(self.all_errors())):
+            raise ValueError("\n".join(errors))
 
 
 Schema = TypeVar("Schema", bound=ConfigModel)
@@ -76,8 +76,8 @@ class ConfigError(ValueError):
     ``rest`` is the config, where each of its fields is valid.
     """
 
-    def __init__(self, faults: Sequence[str], rest: ConfigModel | None = None):
-        self.errors = [redacted(fault) for fault in faults]
+    def __init__(self, errors: Sequence[str], rest: ConfigModel | None = None):
+        self.errors = [redacted(fault) for fault in errors]
         self.rest = rest
         super().__init__("\n".join(self.errors))
 
@@ -204,7 +204,7 @@ def cli(
             parser.add_argument(*spellings, dest=f"{name}=", help=argparse.SUPPRESS, **flag)
     args = parser.parse_intermixed_args(argv)
     options = [key + value for key, value in vars(args).items() if key.endswith("=") and value is not None]
-    faults: list[str] = []
+    errors: list[str] = []
     overrides: dict[str, Any] = {}
     unnamed = list(positional)
     for item in [*args.overrides, *options]:
@@ -213,23 +213,23 @@ def cli(
             overrides[unnamed.pop(0)] = item
             continue
         if not equals or not key:
-            faults.append(f"{item!r} is not of the form key=value")
+            errors.append(f"{item!r} is not of the form key=value")
             continue
         try:
             overrides[key] = _scalar(text)
         except yaml.YAMLError:
-            faults.append(f"{key}: cannot read the value {text!r}; quote it as YAML would")
+            errors.append(f"{key}: cannot read the value {text!r}; quote it as YAML would")
     try:
         config = load(schema, args.config, overrides)
     except ConfigError as error:
         enter_root()
-        refuse(faults + error.errors + missing_inputs(error.rest))
+        refuse(errors + error.errors + missing_inputs(error.rest))
     enter_root()
-    if args.print_config and not faults:
+    if args.print_config and not errors:
         print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
         raise SystemExit(0)
-    if faults := [*faults, *logs.errors(), *missing_inputs(config)]:
-        refuse(faults)
+    if errors := [*errors, *logs.errors(), *missing_inputs(config)]:
+        refuse(errors)
     logs.set_up()
     return Cli(config, getattr(args, "local", False), getattr(args, "overwrite", False))
 
@@ -264,10 +264,10 @@ def enter_root() -> None:
             refuse([f"IDC_ROOT: cannot go to {root!r}: {error.strerror}"])
 
 
-def refuse(faults: Sequence[str]) -> NoReturn:
-    """Print the faults and leave with status 2."""
-    print(f"config refused, {len(faults)} fault{'s' * (len(faults) > 1)}:", file=sys.stderr)
-    for fault in faults:
+def refuse(errors: Sequence[str]) -> NoReturn:
+    """Print the errors and leave with status 2."""
+    print(f"config refused, {len(errors)} error{'s' * (len(errors) > 1)}:", file=sys.stderr)
+    for fault in errors:
         print(f"  {redacted(fault)}", file=sys.stderr)
     raise SystemExit(2)
 
@@ -323,9 +323,9 @@ def _validate(schema: type[Schema], values: dict[str, Any]) -> Schema:
         config = schema.model_validate(values, context=_FIELDS_ONLY)
     except ValidationError as error:
         raise ConfigError([line for item in error.errors() for line in _describe(schema, item)]) from None
-    faults = [f"{path}{line}" for path, section in _sections(config) for line in section.all_errors()]
-    if faults:
-        raise ConfigError(list(dict.fromkeys(faults)), rest=config)
+    errors = [f"{path}{line}" for path, section in _sections(config) for line in section.all_errors()]
+    if errors:
+        raise ConfigError(list(dict.fromkeys(errors)), rest=config)
     return config
 
 

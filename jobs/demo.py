@@ -3,7 +3,6 @@
     python jobs/demo.py
     python jobs/demo.py --systems procap      which systems (default: twincap procap)
     python jobs/demo.py --seeds 0 1 2
-    python jobs/demo.py --clevr-change DIR    also caption the official images in DIR (no captions needed)
 
 Runs the project's own jobs, the systems' side by side. Finished steps are skipped. Prints one line per step, with the
 output in runs/demo/logs, and at the end: the scores of the captioners, the page, the leaderboard that compares them,
@@ -28,7 +27,6 @@ def main() -> None:
         "--systems", nargs="+", default=DEFAULT, metavar="NAME", help=f"which systems (default: {' '.join(DEFAULT)})"
     )
     parser.add_argument("--no-robustness", action="store_true", help="leave out the evaluations on corrupted images")
-    parser.add_argument("--clevr-change", metavar="DIR", help="also caption CLEVR-Change in its official layout")
     parser.add_argument("--folder", default="demo", help="the demo's folder under data/ and runs/ (default: demo)")
     args = parser.parse_args()
     from cluster.commands import run_commands
@@ -37,10 +35,7 @@ def main() -> None:
 
     enter_root()
     try:
-        wanted = demo_steps(
-            args.folder, args.seeds, args.clevr_change,
-            systems=args.systems, robustness=not args.no_robustness,
-        )  # fmt: skip
+        wanted = demo_steps(args.folder, args.seeds, systems=args.systems, robustness=not args.no_robustness)
         commands = [(step.title, step.command, step.queue) for step in wanted]
     except ValueError as error:
         refuse([str(error)])

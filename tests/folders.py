@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,3 +47,8 @@ def write_rows(
 def read_chunks(source: Source) -> list[Batch]:
     """All chunks of a source, in order."""
     return [source.read(chunk) for chunk in range(source.num_chunks)]
+
+
+def read_log(path: Path | str) -> list[dict[str, Any]]:
+    """The lines of a run's log.jsonl."""
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]

@@ -201,7 +201,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> list[str]:
     out, err = capsys.readouterr()
     assert out == ""
     head, *lines = err.splitlines()
-    assert head == f"config refused, {len(lines)} fault{'s' * (len(lines) > 1)}:"
+    assert head == f"config refused, {len(lines)} error{'s' * (len(lines) > 1)}:"
     return [line.strip() for line in lines]
 
 

@@ -195,7 +195,7 @@ def test_every_fault_of_a_wrong_config_is_named(
         importlib.import_module(f"jobs.{job.partition(',')[0]}").main()
     assert left.value.code == 2
     head, *lines = capsys.readouterr().err.splitlines()
-    assert head == f"config refused, {len(faults)} faults:", "\n".join(lines)
+    assert head == f"config refused, {len(faults)} errors:", "\n".join(lines)
     assert all(line.strip().startswith(fault) for line, fault in zip(lines, faults, strict=True)), lines
     assert not list(tmp_path.iterdir())
 

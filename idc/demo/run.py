@@ -1,5 +1,5 @@
 """`make demo`: several systems on the same rendered pairs, from rendering to a leaderboard. The steps, by the names of
-their jobs; the summary at the end is in ``demo_summary.py``.
+their jobs; the summary at the end is in ``summary.py``.
 
 A system joins with the file ``demo.py`` in its folder, whose ``DEMO`` is a :class:`idc.demo.system.DemoSystem`.
 """
@@ -58,7 +58,6 @@ def demo_systems(names: Sequence[str]) -> list[DemoSystem]:
 def demo_steps(
     folder: str,
     seeds: Sequence[int],
-    clevr_change: str | None = None,
     *,
     systems: Sequence[str] = DEFAULT,
     robustness: bool = True,
@@ -68,22 +67,15 @@ def demo_steps(
     Args:
         folder: name of the demo's folder under data/ and runs/.
         seeds: training seeds; with each, every system is trained, calibrated and evaluated.
-        clevr_change: folder with CLEVR-Change in its official layout, which is captioned too.
         systems: names of the systems.
         robustness: also evaluate the captioners of the first seed on corrupted images.
 
     Raises:
-        ValueError: as :func:`demo_systems`; ``folder`` is not a name below data/ and runs/; the systems do not know
-            scenes like CLEVR-Change's.
+        ValueError: as :func:`demo_systems`, or ``folder`` is not a name below data/ and runs/.
     """
     if Path(folder).is_absolute() or ".." in Path(folder).parts:
         raise ValueError(f"--folder {folder}: give a name, e.g. --folder mine; the demo writes data/NAME and runs/NAME")
-    taking_part = demo_systems(systems)
-    if clevr_change is not None and taking_part[0].rendering != TABLETOP:
-        raise ValueError(
-            f"--clevr-change: {taking_part[0].title} is trained on {taking_part[0].rendering}; leave it out"
-        )
-    for step in _steps(folder, seeds, clevr_change, taking_part, robustness):
+    for step in _steps(folder, seeds, demo_systems(systems), robustness):
         command = list(step.command)
         if step.trains and step.queue is not None:
             command.append(f"train.cpus_per_worker={_each_of_two()}")
@@ -98,9 +90,7 @@ def _each_of_two() -> int:
     return max(1, min(2, usable_cores() // 2))
 
 
-def _steps(
-    folder: str, seeds: Sequence[int], clevr_change: str | None, systems: Sequence[DemoSystem], robustness: bool
-) -> Iterator[DemoStep]:
+def _steps(folder: str, seeds: Sequence[int], systems: Sequence[DemoSystem], robustness: bool) -> Iterator[DemoStep]:
     rendering = systems[0].rendering
     per_seed = folders_of(folder, seeds, rendering)
     data, pairs = per_seed[0].data, per_seed[0].pairs
@@ -108,30 +98,8 @@ def _steps(
     if robustness:
         yield from _corrupt(data, pairs)
     yield from in_two_queues([list(_of_system(system, per_seed, robustness)) for system in systems])
-    real = []
-    if clevr_change is not None:
-        source, images = str(Path(clevr_change).resolve()), f"{data}/clevr_change"
-        yield DemoStep("import CLEVR-Change", [
-            "jobs/import_dataset.py", "format=clevr_change", f"source={source}", f"out={images}",
-        ])  # fmt: skip
-        for system in systems:
-            more, fields = system.other_pairs(per_seed[0], images, "CLEVR-Change")
-            yield from more
-            out = f"{system.folder(per_seed[0])}/clevr_change"
-            yield DemoStep(f"{system.title} captions CLEVR-Change", [
-                "jobs/evaluate.py", f"artifact={system.artifact(per_seed[0])}", f"pairs={images}", "split=all",
-                f"out={out}", "constant_candidates=0", "nearest_train_pairs=0",
-            ])  # fmt: skip
-            shown = {
-                "title": f"CLEVR-Change by {system.title}",
-                "text": "'Original images without captions: never trained on.'",
-                "evaluation": out,
-                "pairs": images,
-                **fields,
-            }
-            real.append("{" + ", ".join(f"{name}: {value}" for name, value in shown.items()) + "}")
     yield _throughput(per_seed[0], systems)
-    yield _page(per_seed, systems, real)
+    yield _page(per_seed, systems)
     yield _leaderboard(per_seed, systems)
 
 
@@ -146,14 +114,14 @@ def folders_of(folder: str, seeds: Sequence[int], rendering: str = TABLETOP) -> 
 def _of_system(system: DemoSystem, per_seed: Sequence[DemoFolders], robustness: bool) -> Iterator[DemoStep]:
     """All that a system does alone."""
     for folders in per_seed:
-        yield from system.training(folders)
+        yield from (stage.step(folders) for stage in system.stages)
         inputs = [f"artifact={system.artifact(folders)}", f"pairs={folders.pairs}"]
         yield DemoStep(f"calibrate {system.title}{folders.of}", ["jobs/calibrate.py", *inputs, "report_split=test"])
         yield DemoStep(
             f"evaluate {system.title} on the test split{folders.of}",
             ["jobs/evaluate.py", *inputs, f"out={system.folder(folders)}/evaluation", "change_maps=true"],
         )
-        yield from system.further(folders)
+        yield from (stage.step(folders) for stage in system.further)
     if robustness:
         kinds = ", ".join(f"{kind}: [{severity}]" for kind, severity in CORRUPTIONS.items())
         yield DemoStep(f"robustness of {system.title}", [
@@ -197,15 +165,14 @@ def in_two_queues(systems: Sequence[Sequence[DemoStep]]) -> Iterator[DemoStep]:
     yield from (step._replace(queue=2) for step in second)
 
 
-def _page(per_seed: Sequence[DemoFolders], systems: Sequence[DemoSystem], real: Sequence[str]) -> DemoStep:
+def _page(per_seed: Sequence[DemoFolders], systems: Sequence[DemoSystem]) -> DemoStep:
     folders = per_seed[0]
     evaluations = [f"[{','.join(f'{system.folder(of)}/evaluation' for of in per_seed)}]" for system in systems]
     compared = [f"compare.{system.title}={of}" for system, of in zip(systems[1:], evaluations[1:], strict=True)]
-    further = dict.fromkeys(text for system in systems for text in system.report(folders))
+    further = dict.fromkeys(text.format(**folders._asdict()) for system in systems for text in system.page)
     return DemoStep("write the page", [
         "jobs/evaluate.py", f"out={folders.runs}/report.html", f"evaluations={evaluations[0]}", *compared,
         f"pairs={folders.pairs}", *further, f"title={_listed([system.title for system in systems])} on rendered pairs",
-        *([f"real=[{', '.join(real)}]"] if real else []),
     ])  # fmt: skip
 
 
@@ -225,7 +192,7 @@ def _leaderboard(per_seed: Sequence[DemoFolders], systems: Sequence[DemoSystem])
 
 def stages_of(systems: Sequence[DemoSystem], folders: DemoFolders) -> dict[str, str]:
     """Heading -> folder of every training's run."""
-    return {heading: run for system in systems for heading, run in system.stages(folders).items()}
+    return {heading: run for system in systems for heading, run in system.runs(folders).items()}
 
 
 def _listed(names: Sequence[str]) -> str:

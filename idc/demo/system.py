@@ -1,9 +1,9 @@
-"""The part of a system in the demo: its steps, by the names of their jobs. The order of all steps is in ``demo.py``."""
+"""The part of a system in the demo: the list of its jobs. What all systems share, and the order, is in ``run.py``."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 CONFIGS = "jobs/configs"
@@ -19,7 +19,7 @@ class DemoStep(NamedTuple):
         command: script and arguments.
         queue: steps of the two queues run at the same time, each queue in order and on half of the cores.
         trains: whether it is a training, which is told its share of the cores.
-        first: whether it runs before the queues, alone on all cores. It may need only the pairs and other such steps.
+        first: as of :class:`Stage`.
     """
 
     title: str
@@ -30,7 +30,7 @@ class DemoStep(NamedTuple):
 
 
 class DemoFolders(NamedTuple):
-    """Folders of a demo, for one seed.
+    """Folders of a demo, for one seed; each field may stand in braces in the texts of a :class:`Stage`.
 
     Attributes:
         data: folder under data/ of everything that is made of the pairs.
@@ -47,45 +47,71 @@ class DemoFolders(NamedTuple):
     of: str
 
 
-class DemoSystem(ABC):
+@dataclass(frozen=True)
+class Stage:
+    """A job of a system. One that several systems have, word for word, is run once, before all others; one without
+    ``{seed}`` is run once for all seeds.
+
+    Attributes:
+        title: shown on the terminal; of a training also its heading on the page, without "train the".
+        job: name of the command.
+        preset: its file below jobs/configs.
+        run: of a training the name of its run, with ``{seed}`` if it is repeated with every seed.
+        settings: its further settings.
+        first: it runs before the queues, alone on all cores. It may need only the pairs and other such stages.
+    """
+
+    title: str
+    job: str
+    preset: str = ""
+    run: str = ""
+    settings: tuple[str, ...] = ()
+    first: bool = False
+
+    def step(self, folders: DemoFolders) -> DemoStep:
+        """The command of one seed."""
+        config = ["--config", f"{CONFIGS}/{self.preset}"] if self.preset else []
+        named = ["runs={runs}", f"name={self.run}"] if self.run else []
+        seeded = ["train.seed={seed}"] if "{seed}" in self.run else []
+        templates = [*named, *seeded, *self.settings]
+        words = [template.format(**folders._asdict()) for template in templates]
+        of = folders.of if any("{seed}" in template for template in templates) else ""
+        command = [f"jobs/{self.job}.py", *config, *words]
+        return DemoStep(self.title + of, command, trains=bool(self.run), first=self.first)
+
+
+@dataclass(frozen=True)
+class DemoSystem:
     """A system in the demo.
 
     Attributes:
         title: its name on the terminal and on the pages.
-        run: first part of the names of its captioners' runs; the seed follows: ``runs/FOLDER/RUN-SEED/artifact``.
+        stages: from the pairs to the artifact, in order; the last one trains the captioner.
         rendering: preset in ``jobs/configs/render`` of its pairs. Systems of one demo have the same.
+        further: stages after a seed's evaluation, for what only this system has.
+        page: further settings of the demo's page (``jobs/evaluate.py evaluations=``).
+        figures: further figures for the closing lines, name -> share, once all steps of the first seed are done.
     """
 
     title: str
-    run: str
+    stages: tuple[Stage, ...]
     rendering: str = TABLETOP
+    further: tuple[Stage, ...] = ()
+    page: tuple[str, ...] = ()
+    figures: Callable[[DemoFolders], Mapping[str, float]] = lambda folders: {}
 
-    @abstractmethod
-    def training(self, folders: DemoFolders) -> Iterable[DemoStep]:
-        """The steps from the pairs to the artifact of a seed, in order. A command that several seeds or systems have is
-        run once; one of several systems before all others, so it may need only the pairs and such commands."""
+    @property
+    def run(self) -> str:
+        """The name of its captioner's run, without the seed."""
+        return self.stages[-1].run.removesuffix("-{seed}")
 
-    def stages(self, folders: DemoFolders) -> Mapping[str, str]:
-        """Heading -> folder of the run, for the configs and times of its trainings."""
-        return {self.title: self.folder(folders)}
-
-    def report(self, folders: DemoFolders) -> Sequence[str]:
-        """Further settings of the demo's page (``jobs/evaluate.py evaluations=``); ``folders`` is of the first seed."""
-        return ()
-
-    def further(self, folders: DemoFolders) -> Iterable[DemoStep]:
-        """Steps after a seed's evaluation, for what only this system has."""
-        return ()
-
-    def figures(self, folders: DemoFolders) -> Mapping[str, float]:
-        """Further figures for the closing lines, name -> share, once all steps are done; ``folders`` is of the first
-        seed."""
-        return {}
-
-    def other_pairs(self, folders: DemoFolders, pairs: str, name: str) -> tuple[Sequence[DemoStep], Mapping[str, str]]:
-        """For the system's captions of other pairs, a folder called ``name``, on the page: steps, and fields of
-        :class:`idc.report.config.RealSource`."""
-        return (), {}
+    def runs(self, folders: DemoFolders) -> dict[str, str]:
+        """Heading -> folder of each training's run."""
+        return {
+            stage.title.removeprefix("train the "): f"{folders.runs}/{stage.run.format(seed=folders.seed)}"
+            for stage in self.stages
+            if stage.run
+        }
 
     def folder(self, folders: DemoFolders) -> str:
         """The run of a seed whose artifact captions."""
@@ -94,12 +120,3 @@ class DemoSystem(ABC):
     def artifact(self, folders: DemoFolders) -> str:
         """The captioner of a seed."""
         return f"{self.folder(folders)}/artifact"
-
-
-def tokenizer_step(folders: DemoFolders) -> tuple[DemoStep, str]:
-    """The training of the image tokenizer, for every system that reads its tokens, and its artifact."""
-    step = DemoStep("train the image tokenizer", [
-        "jobs/train_tokenizer.py", "--config", f"{CONFIGS}/vision/tokenizer_demo.yaml",
-        f"runs={folders.runs}", f"pairs={folders.pairs}",
-    ], trains=True, first=True)  # fmt: skip
-    return step, f"{folders.runs}/tokenizer/artifact"

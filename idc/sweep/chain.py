@@ -1,6 +1,6 @@
 """The contract between sweeps and systems: a trial's steps, each a folder named by everything it depends on.
 
-A system offers its chain of jobs as the module ``idc.systems.<name>.sweep`` (:class:`Chain`); ``steps.py`` makes the
+The module ``idc.systems.<name>.sweep`` of a system has a :class:`TrialConfig` named ``Trial``; ``steps.py`` makes the
 steps that all systems share. Two trials, or two sweeps, that need the same step find it under the same name, so it is
 done once.
 """
@@ -8,12 +8,18 @@ done once.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar
 
-from idc.config import ConfigModel
+from pydantic import Field
+
+from idc.config import ConfigModel, missing
+from idc.evaluation.config import EvaluateSection
 from idc.training.config import TrainConfig
+
+EVALUATE_DERIVED = ("out", "pairs", "artifact", "predictions")
+"""Settings of the section `evaluate` that a sweep sets."""
 
 
 @dataclass(frozen=True)
@@ -65,30 +71,65 @@ class TrialSteps:
         return (*self.work, self.evaluation, *(step for step in (self.judge, self.answers) if step is not None))
 
 
-class Chain(Protocol):
-    """Interface of the module ``idc.systems.<name>.sweep``."""
+class TrialConfig(ConfigModel):
+    """One trial of a sweep: the settings of a system's jobs, one section per job."""
 
-    Trial: type[ConfigModel]
-    """Config of a trial: one section per job."""
-    SEEDS: ClassVar[Sequence[str]]
-    """Dotted settings that are set to a repetition's seed."""
-    DERIVED: ClassVar[dict[str, tuple[str, ...]]]
-    """Section -> settings that the chain sets itself (names, folders); dropped from base files, refused elsewhere."""
-    WATCHED: str
-    """Dotted section of the loop whose validation metric a search optimises."""
+    TRAININGS: ClassVar[tuple[str, ...]]
+    """The sections of the trainings; a repetition's seed is that of all of them."""
+    SEARCHED: ClassVar[str]
+    """The training whose validation metric a search optimises."""
+    DERIVED: ClassVar[dict[str, tuple[str, ...]]] = {}
+    """Section -> settings that the trial sets itself (names, folders); dropped from base files, refused elsewhere."""
 
-    def steps(self, trial: Any, store: str) -> TrialSteps:
-        """The steps of a trial. Reads manifests and hashes small inputs.
+    pairs: str = Field(min_length=1)
+    """Folder of pairs: its training split is learned, its test split is scored."""
+    evaluate: EvaluateSection = EvaluateSection()
+    """Scores; the baselines are scored once for all trials, by a step of their own."""
+
+    @classmethod
+    def derived(cls, section: str) -> tuple[str, ...]:
+        """The settings of a section that the trial sets itself."""
+        return EVALUATE_DERIVED if section == "evaluate" else cls.DERIVED.get(section, ())
+
+    def errors(self) -> Iterator[str]:
+        for section in type(self).model_fields:
+            settings = getattr(self, section)
+            for name in self.derived(section):
+                if settings is not None and name in settings.model_fields_set:
+                    yield f"{section}.{name}: the sweep sets it; remove it"
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.pairs, "pairs")
+
+    def steps(self, store: str) -> TrialSteps:
+        """The steps of the trial. Reads manifests and hashes small inputs.
 
         Args:
-            trial: of the class ``Trial``.
             store: folder of all steps.
+
+        Raises:
+            ValueError: an input (pairs, a base model, an artifact) cannot be read.
         """
+        raise NotImplementedError
 
 
-def chain_of(system: str) -> Chain:
-    """The chain of a system in ``idc.systems.SYSTEMS``."""
-    return cast(Chain, importlib.import_module(f"idc.systems.{system}.sweep"))
+class Filled(ConfigModel):
+    """First base of a job's config as a section of a trial, which fills in folders: none is looked for before."""
+
+    LATER: ClassVar[tuple[str, ...]] = ()
+    """Settings that the trial fills in, and whose errors do not count before."""
+
+    def errors(self) -> Iterator[str]:
+        return (line for line in super().errors() if not line.startswith(self.LATER))
+
+    def preflight(self) -> Iterator[str]:
+        return iter(())
+
+
+def trial_class(system: str) -> type[TrialConfig]:
+    """The trials of a system in ``idc.systems.SYSTEMS``."""
+    trial: type[TrialConfig] = importlib.import_module(f"idc.systems.{system}.sweep").Trial
+    return trial
 
 
 def train_sections(trial: ConfigModel, path: str = "") -> dict[str, TrainConfig]:

@@ -13,7 +13,7 @@ import yaml
 from pydantic import Field, field_validator
 
 from idc.config import ConfigError, ConfigModel, did_you_mean, layered, load, missing_inputs, remote
-from idc.sweep.chain import Chain, chain_of, train_sections
+from idc.sweep.chain import TrialConfig, train_sections, trial_class
 from idc.sweep.sizes import at_size
 from idc.systems import SYSTEMS
 from idc.training.config import TrackingConfig
@@ -51,12 +51,11 @@ class ColumnConfig(ConfigModel):
     title: str = Field(min_length=1)
     """Heading, as in the paper."""
     metric: str = Field(min_length=1)
-    """A score of the evaluation (BLEU-4, METEOR, ROUGE-L, CIDEr), shown times 100; `right_type`, the share of captions
-    that name the right change type, and for rendered pairs `right_object`, `right_attribute`, and of
-    difference lists `difference_f1` and `invented_share` (lower is better); `judge`, the mean of a judge's scores, 0 to
-    100; `tokens_per_second`; or of the last training `training_samples_per_second` and `training_memory`, the peak in
-    GiB of the GPU of its first worker, without a GPU of its process. Of answers to questions a type and a measure,
-    times 100: `binary/F1`, `count/MAE` (lower is better), `location/Micro F1` (:mod:`idc.metrics.classification`)."""
+    """A score of the evaluation (BLEU-4, METEOR, ROUGE-L, CIDEr), shown times 100; `right_type`, for rendered pairs
+    `right_object`, `right_attribute`, of difference lists `difference_f1`, `invented_share` (lower is better); `judge`,
+    the mean of a judge's scores, 0 to 100; `tokens_per_second`; of the last training `training_samples_per_second` and
+    `training_memory`, the peak in GiB of GPU or process; of answers to questions a type and a measure, times 100:
+    `binary/F1`, `count/MAE` (lower is better), `location/Micro F1` (:mod:`idc.metrics.classification`)."""
     subset: str | None = None
     """Take the score of a subset of the pairs: `change`, `no change`, a change type, or `real` or `render` of
     OmniDiff. Of counts and positions the class: `road`, `building`."""
@@ -201,8 +200,7 @@ class SweepJob(ConfigModel):
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
     """Name of the sweep: its folder under `runs`. The same name resumes it."""
     runs: str = "runs/sweeps"
-    """Folder of all sweeps. Its `steps` holds a folder for each step, named by what the step depends on; trials and
-    sweeps share them, so that no step is done twice."""
+    """Folder of all sweeps. Its `steps` has a folder for each step, named by what it depends on; sweeps share them."""
     title: str = ""
     """Heading of the page."""
     paper: str = ""
@@ -212,8 +210,7 @@ class SweepJob(ConfigModel):
     system: str = Field(min_length=1)
     """System whose chain of jobs is run, e.g. procap."""
     base: dict[str, str] = Field({})
-    """Section of the chain -> YAML file of its job, overridden by all settings here. Relative paths start at the
-    working directory, like --config."""
+    """Section of a trial -> YAML file of its job, overridden by all settings here. Relative paths as of --config."""
     settings: dict[str, Any] = Field({})
     """Dotted settings of all trials; they override `base`."""
     groups: dict[str, dict[str, Any]] = Field({})
@@ -252,47 +249,46 @@ class SweepJob(ConfigModel):
             row.model_copy(update={"settings": {**self.groups.get(row.group, {}), **row.settings}}) for row in self.rows
         )
 
-    def trial(self, settings: Mapping[str, Any], seed: int) -> ConfigModel:
+    def trial(self, settings: Mapping[str, Any], seed: int) -> TrialConfig:
         """The config of one trial.
 
         Raises:
-            ConfigError: with all its faults.
+            ConfigError: with all its errors.
         """
-        chain = chain_of(self.system)
-        seeds = dict.fromkeys(chain.SEEDS, seed)
-        return load(chain.Trial, None, layered(self._below(chain), self.settings, settings, seeds))
+        trial = trial_class(self.system)
+        seeds = {f"{section}.train.seed": seed for section in trial.TRAININGS}
+        return load(trial, None, layered(self._below(), self.settings, settings, seeds))
 
     def inlined(self) -> SweepJob:
         """The same sweep with its base files merged into its settings, for processes on other machines."""
-        settings = layered(self._below(chain_of(self.system)), self.settings)
+        settings = layered(self._below(), self.settings)
         return self.model_copy(update={"base": {}, "settings": settings})
 
-    def _below(self, chain: Chain) -> dict[str, Any]:
-        """The contents of the base files, without settings that the chain sets itself.
+    def _below(self) -> dict[str, Any]:
+        """The contents of the base files, without settings that the trial sets itself.
 
         Raises:
             ConfigError: a file cannot be read, or a section does not exist.
         """
         contents: dict[str, Any] = {}
-        faults: list[str] = []
-        sections = list(chain.Trial.model_fields)
+        errors: list[str] = []
+        trial = trial_class(self.system)
+        sections = list(trial.model_fields)
         for section, path in self.base.items():
             if section not in sections:
                 hint = did_you_mean(section, sections) or f"; there are: {', '.join(sections)}"
-                faults.append(f"base.{section}: the chain of {self.system} has no such section{hint}")
+                errors.append(f"base.{section}: the chain of {self.system} has no such section{hint}")
                 continue
             try:
                 with open(path, encoding="utf-8") as file:
                     values = yaml.safe_load(file) or {}
             except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-                faults.append(f"base.{section}: cannot read {path!r}: {' '.join(str(error).split())}")
+                errors.append(f"base.{section}: cannot read {path!r}: {' '.join(str(error).split())}")
                 continue
             values = values.get(section, values)  # those of procedures are in a section, too
-            contents[section] = {
-                key: value for key, value in values.items() if key not in chain.DERIVED.get(section, ())
-            }
-        if faults:
-            raise ConfigError(faults)
+            contents[section] = {key: value for key, value in values.items() if key not in trial.derived(section)}
+        if errors:
+            raise ConfigError(errors)
         return contents
 
     def errors(self) -> Iterator[str]:
@@ -342,16 +338,15 @@ class SweepJob(ConfigModel):
 
     def _trial_errors(self) -> Iterator[str]:
         """Faults of every trial's config; those that all trials share are reported once."""
-        chain = chain_of(self.system)
         try:
-            self._below(chain)
+            self._below()
         except ConfigError as error:
             yield from error.errors
             return
         affected: dict[str, list[str]] = {}
         variants = self._variants()
         for variant, settings in variants.items():
-            for fault in self._errors_of(chain, settings):
+            for fault in self._errors_of(settings):
                 affected.setdefault(fault, []).append(variant)
         for fault, names in affected.items():
             yield fault if len(names) == len(variants) else f"{names[0]}: {fault}"
@@ -371,7 +366,7 @@ class SweepJob(ConfigModel):
             for end in dimension.ends()
         }
 
-    def _errors_of(self, chain: Chain, settings: Mapping[str, Any]) -> Iterator[str]:
+    def _errors_of(self, settings: Mapping[str, Any]) -> Iterator[str]:
         try:
             trial = self.trial(settings, self.seeds[0])
         except ConfigError as error:
@@ -387,22 +382,22 @@ class SweepJob(ConfigModel):
             if gpus > trials.gpus:
                 yield f"{name}.gpus_per_worker: {gpus:g}, but a trial has trials.gpus={trials.gpus:g}"
         if self.search is not None:
-            watched = train_sections(trial)[chain.WATCHED]
+            watched = train_sections(trial)[f"{trial.SEARCHED}.train"]
             if self.search.scheduler == "asha" and not 0 < watched.eval_every <= self.search.grace:
                 yield (
-                    f"{chain.WATCHED}.eval_every: {watched.eval_every}; search.scheduler=asha needs a validation "
-                    f"within search.grace={self.search.grace} steps"
+                    f"{trial.SEARCHED}.train.eval_every: {watched.eval_every}; search.scheduler=asha needs a "
+                    f"validation within search.grace={self.search.grace} steps"
                 )
 
     def preflight(self) -> Iterator[str]:
         """Missing input files of every row."""
         if self.system not in SYSTEMS:
             return
-        faults: dict[str, None] = {}
+        errors: dict[str, None] = {}
         for settings in self._variants().values():
             try:
                 trial: ConfigModel | None = self.trial(settings, self.seeds[0])
-            except ConfigError as error:  # its faults are reported already
+            except ConfigError as error:  # its errors are reported already
                 trial = error.rest
-            faults |= dict.fromkeys(missing_inputs(trial))
-        yield from faults
+            errors |= dict.fromkeys(missing_inputs(trial))
+        yield from errors

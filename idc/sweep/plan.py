@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from idc.data.store import fingerprint
-from idc.sweep.chain import TrialSteps, chain_of
+from idc.sweep.chain import TrialSteps
 from idc.sweep.config import SweepJob
 
 
@@ -43,11 +43,10 @@ def plan_table(job: SweepJob, store: str) -> list[TrialPlan]:
     Raises:
         ValueError: an input (a folder of pairs, a tokenizer) cannot be read.
     """
-    chain = chain_of(job.system)
     plans = []
     for number, row in enumerate(job.table):
         for seed in job.seeds if not row.quoted else ():
-            steps = chain.steps(job.trial(row.settings, seed), store)
+            steps = job.trial(row.settings, seed).steps(store)
             label = ", ".join(
                 [*filter(None, [row.group]), row.label, *([f"seed {seed}"] if len(job.seeds) > 1 else [])]
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -16,33 +16,22 @@ from typing import TYPE_CHECKING, Any
 from idc.captioning.loading import CaptionerLoader
 from idc.config import ConfigModel
 from idc.data.store import fingerprint, iter_rows, read_manifest
-from idc.evaluation.config import AskJob, EvaluateJob, EvaluateSection
+from idc.evaluation.config import AskJob, EvaluateJob
 from idc.evaluation.job import finished_evaluation, scoring_fingerprint
 from idc.evaluation.job import run_evaluation as score
 from idc.evaluation.judge import MODEL, JudgeJob, JudgeSection
 from idc.evaluation.judge import run_judge as ask_judge
 from idc.evaluation.record import load_predictions
-from idc.sweep.chain import Step, TrialSteps
+from idc.sweep.chain import EVALUATE_DERIVED, Step, TrialConfig, TrialSteps
 from idc.training.config import OPERATIONAL, TrainConfig
 from idc.training.hashing import content_or_id
 
 if TYPE_CHECKING:
     from idc.data.pipeline import Runner
 
-EVALUATE_DERIVED = ("out", "pairs", "artifact", "predictions")
-"""Settings of a trial's evaluation that :func:`with_evaluation` sets; the section ``evaluate`` of ``DERIVED``."""
 JUDGE_DERIVED = ("evaluation", "out")
-"""The same of its section ``judge``, if it has one."""
+"""Settings of a trial's section `judge` that :func:`with_evaluation` sets."""
 _JUDGE_OPERATIONAL = {*JUDGE_DERIVED, "api_key_variable", "concurrency", "attempts", "timeout_s"}
-
-
-def derived_errors(trial: ConfigModel, derived: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Faults of a trial's config that gives settings which the chain sets itself (``DERIVED``)."""
-    for section, names in derived.items():
-        settings = getattr(trial, section)
-        for name in names:
-            if settings is not None and name in settings.model_fields_set:
-                yield f"{section}.{name}: the sweep sets it; remove it"
 
 
 def train_step(
@@ -82,29 +71,27 @@ def train_step(
 
 
 def with_evaluation(
+    trial: TrialConfig,
     work: Sequence[Step],
+    store: str,
     *,
-    pairs: str,
-    evaluate: EvaluateSection,
     max_tokens: int,
     gpus: float,
-    store: str,
     judge: JudgeSection | None = None,
 ) -> TrialSteps:
-    """A trial of these steps, followed by evaluation, baselines and speed of the last one's artifact.
+    """These steps of a trial, followed by evaluation, baselines and speed of the last one's artifact.
 
     Args:
         work: the steps of the system; the last one makes the artifact of a captioner.
-        pairs: folder of pairs that are captioned and scored.
-        evaluate: settings of the evaluation; the baselines among them are scored once for all trials.
+        store: folder of all steps.
         max_tokens: tokens of the longest caption, for the speed.
         gpus: number of GPUs for captioning; without any it runs on the CPU.
-        store: folder of all steps.
         judge: a language model that judges the captions; None for no judgement.
 
     Raises:
         ValueError: the pairs cannot be read.
     """
+    pairs, evaluate = trial.pairs, trial.evaluate
     last = work[-1].name
     artifact, device = f"{store}/{last}/artifact", "cuda" if gpus else "cpu"
     settings = evaluate.model_dump(mode="json", exclude=set(EVALUATE_DERIVED))
@@ -148,15 +135,15 @@ def _judge_step(judge: JudgeSection, evaluation: str, store: str) -> Step:
 
 
 def answers_step(
-    work: Sequence[Step], *, instructions: str, depends: str, split: str, speed: str, gpus: float, store: str
+    trial: TrialConfig, work: Sequence[Step], store: str, *, instructions: str, depends: str, gpus: float
 ) -> Step:
     """The questions of a folder, put to the last step's artifact.
 
     Args:
         instructions: their folder, which ``depends`` represents in the step's name.
-        split, speed: as of the evaluation.
         gpus: number of GPUs of the captioner; without any it runs on the CPU.
     """
+    split, speed = trial.evaluate.split, trial.evaluate.speed
     last = work[-1].name
     settings = {"split": split, "speed": speed, "device": "cuda" if gpus else "cpu"}
     return Step(

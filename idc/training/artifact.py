@@ -239,8 +239,7 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
         path: its folder; a URI is copied to the local cache (:func:`idc.data.remote_copies.local_folder`).
 
     Raises:
-        ValueError: naming the file and what to do, if it is not an artifact, incomplete, of an unknown format or of
-            another system than ``system``.
+        ValueError: it is not an artifact, incomplete, of an unknown format or of another system than ``system``.
     """
     path = _local(path)
     if not (path / CONFIG).is_file():
@@ -342,8 +341,8 @@ def captioning_identity(path: Path | str) -> str:
 
 
 def num_parameters(path: Path | str) -> int:
-    """Numbers in the weights that an artifact stores, those of its parts (an image tokenizer, say) included: its
-    ``.safetensors`` files without the distances of training images. The weights of a base are not in the artifact.
+    """Numbers in the weights that an artifact stores, those of its parts (an image tokenizer, say) included, those of a
+    base not.
 
     Raises:
         ValueError: a file is damaged.

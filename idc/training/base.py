@@ -251,10 +251,8 @@ def _missing(source: str, revision: str | None, error: Exception) -> str:
 
 def base_fingerprint(folder: Path, weights: bool = True) -> str:
     """SHA-256 over a model's descriptions and, of each file of weights, its size, its header (names, types, shapes) and
-    sixteen pieces of 4 KiB at even distances; with ``weights=False`` over the descriptions alone, and marked so.
-
-    It reads some 100 KiB of each file. Another revision, size, tokenizer or fine-tuning differs; weights that differ in
-    a few places only may not: :func:`full_hash`.
+    sixteen pieces of 4 KiB; with ``weights=False`` over the descriptions alone, and marked so. Weights that differ in a
+    few places only may have the same: :func:`full_hash`.
 
     Raises:
         ValueError: the folder is no complete transformers model in safetensors.

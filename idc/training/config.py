@@ -37,9 +37,8 @@ class GroupConfig(ConfigModel):
     final_lr: float = Field(0.0, ge=0)
     """Learning rate of the last step of a schedule that decays."""
     clip_norm: float | None = Field(None, ge=0)
-    """Largest norm of this group's gradient, which then does not count in `train.clip_norm`, that of all other groups
-    together; 0 does not clip. For parts whose gradients differ in size: under one norm the larger one slows the other
-    down. ZeRO 1 and 2, whose ranks hold parts of a gradient, gather it once more in every step."""
+    """Largest norm of this group's gradient, which then does not count in `train.clip_norm`; 0 does not clip. For parts
+    whose gradients differ in size. ZeRO 1 and 2 gather the gradient once more in every step."""
 
     def errors(self) -> Iterator[str]:
         if self.warmup_steps and self.warmup_share:
@@ -56,10 +55,8 @@ class GroupConfig(ConfigModel):
 def learning_rate(group: GroupConfig, step: int, total_steps: int) -> float:
     """The learning rate of optimizer step ``step`` (from 0) of ``total_steps``.
 
-    Linear warm-up reaches the peak at step ``warmup - 1`` (its first step is not wasted on a rate of 0), from which a
-    decay, which begins at step 0 without a warm-up, reaches final_lr at the last step, ``total_steps - 1``. The log
-    warm-up is DeepSpeed's ``WarmupLR``: warmup_lr at steps 0 and 1, then
-    warmup_lr + (lr - warmup_lr) * log(step) / log(warmup).
+    Linear warm-up reaches the peak at step ``warmup - 1``, a decay final_lr at the last step. The log warm-up is
+    DeepSpeed's ``WarmupLR``: at steps 0 and 1 warmup_lr, then warmup_lr + (lr - warmup_lr) * log(step) / log(warmup).
     """
     warmup = group.warmup_steps or round(group.warmup_share * total_steps)
     gain = 1.0
@@ -114,8 +111,7 @@ class TrackingConfig(ConfigModel):
     experiment: str = "idc"
     """MLflow experiment."""
     patience_s: float = Field(120.0, ge=0)
-    """Seconds that the end of a run waits for a tracking server that does not answer; what is not tracked by then is
-    said. During the run it is asked again and again, and the run goes on."""
+    """Seconds that the end of a run waits for a tracking server that does not answer; the run itself never waits."""
 
 
 class TrainConfig(ConfigModel):
@@ -138,11 +134,9 @@ class TrainConfig(ConfigModel):
     clip_norm: float = Field(1.0, ge=0)
     """Largest norm of the whole gradient, without the groups that have a `clip_norm` of their own; 0 does not clip."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16: autocast over fp32 trained weights, the same in both engines; frozen weights may then be bf16 themselves.
-    fp32 needs all weights in fp32."""
+    """bf16: autocast over fp32 trained weights, in both engines; frozen weights may be bf16. fp32 needs all in fp32."""
     activation_checkpointing: bool = False
-    """Recompute activations in the backward pass instead of storing them: less memory, slower, the same losses. Refused
-    for a system that has no part for it."""
+    """Recompute activations in the backward pass instead of storing them: less memory, slower, the same losses."""
     engine: Literal["torch", "deepspeed"] = "torch"
     """Implementation of parameters and optimizer."""
     zero_stage: int = Field(0, ge=0, le=3)
@@ -158,8 +152,7 @@ class TrainConfig(ConfigModel):
     eval_every: int = Field(0, ge=0)
     """Steps between validations; 0: only at the end."""
     log_every: int = Field(10, ge=1)
-    """Steps between lines of log.jsonl; each line has the means since the previous one. As often, a run on Ray
-    looks for announced losses of its nodes."""
+    """Steps between lines of log.jsonl, of means, and between looks for announced losses of Ray's nodes."""
     seed: int = Field(0, ge=0)
     """Seed of the initial weights, of the order of samples, of dropout."""
     prefetch: int = Field(2, ge=0)
@@ -167,26 +160,23 @@ class TrainConfig(ConfigModel):
     loader_threads: int = Field(1, ge=1)
     """Threads that prepare batches, per worker."""
     loader_processes: int = Field(0, ge=0)
-    """Processes that prepare batches instead of threads, per worker: for image work that threads do not speed up. Each
-    takes some seconds to start and holds a copy of the data set's Python objects; batches pass through /dev/shm."""
+    """Processes that prepare batches instead of threads, per worker, each with a copy of the data set's objects: for
+    image work that threads do not speed up."""
     group_by_length: int = Field(0, ge=0)
-    """Batch samples of similar length: each epoch's permutation is sorted by length within windows of this many
-    optimizer steps, and the steps are shuffled; 0 does not. 64 is a good start where padding costs much."""
+    """Sort each epoch by length within windows of this many steps, for less padding, and shuffle the steps; 0: no."""
     num_workers: int = Field(1, ge=1)
     """Training processes."""
     min_workers: int | None = Field(None, ge=1)
-    """Go on with as few workers as this on Ray when nodes are lost, and take new ones as they come, up to num_workers:
-    the numbers stay the same, the run restarts from its last checkpoint. Default: wait for a replacement."""
+    """Go on with as few workers as this when Ray loses nodes, from the last checkpoint with the same numbers, and take
+    new ones up to num_workers. Default: wait for a replacement."""
     cpus_per_worker: int = Field(1, ge=1)
     """Cores, and torch threads, of one worker."""
     gpus_per_worker: float = Field(0, ge=0)
     """GPUs of one worker."""
     max_failures: int = Field(3, ge=0)
-    """How often Ray restarts the run from its last checkpoint after a worker or node was lost. An announced loss (a
-    spot notice) does not count."""
+    """How often Ray restarts the run after a worker or node was lost; an announced loss does not count."""
     storage_patience_s: float = Field(600.0, ge=0, le=1500)
-    """How long a run on object storage (``runs=s3://...``) waits for a store that does not answer, in seconds; then it
-    fails, and can be continued by the same command."""
+    """Seconds that a run on object storage (``runs=s3://...``) waits for a store that does not answer, then fails."""
     tracking: TrackingConfig = TrackingConfig()
     """MLflow."""
 
@@ -251,21 +241,8 @@ class TrainConfig(ConfigModel):
             yield "engine: deepspeed is not installed; pip install 'idc[gpu]', or set engine=torch zero_stage=0"
 
 
-OPERATIONAL = frozenset(
-    {
-        "num_workers",
-        "min_workers",
-        "cpus_per_worker",
-        "gpus_per_worker",
-        "max_failures",
-        "prefetch",
-        "loader_threads",
-        "loader_processes",
-        "keep_last",
-        "log_every",
-        "activation_checkpointing",
-        "storage_patience_s",
-        "tracking",
-    }
-)
+OPERATIONAL = frozenset({
+    "num_workers", "min_workers", "cpus_per_worker", "gpus_per_worker", "max_failures", "prefetch", "loader_threads",
+    "loader_processes", "keep_last", "log_every", "activation_checkpointing", "storage_patience_s", "tracking",
+})  # fmt: skip
 """Fields of TrainConfig that do not change what is learned: a run may be resumed with other values of them."""

@@ -120,10 +120,9 @@ class Loader:
     dropped), and this rank's batch is the rank-th slice of it.
 
     With ``group_by_length`` the permutation of each epoch is cut into windows of that many optimizer steps. A window
-    is sorted by the samples' length and cut into steps, and the steps are shuffled by (seed, epoch, window). Steps
-    stay aligned with the run's: where an epoch begins within a step, that step gets the longest samples of the old
-    epoch's last and of the new epoch's first window. Micro-batches are consecutive pieces of a step, and a rank's
-    batch is every ``world_size``-th sample of its micro-batch, so that the work of all ranks is about equal.
+    is sorted by the samples' length and cut into steps, which are shuffled by (seed, epoch, window). Where an epoch
+    begins within a step, that step gets the longest samples of both windows. A rank's batch is every
+    ``world_size``-th sample of its micro-batch, so that the work of all ranks is about equal.
 
     Batches are prepared ahead, by threads or processes (``train.loader_*``).
 
@@ -205,11 +204,8 @@ class Loader:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _batches_of_processes(self, start: int) -> Iterator[Batch]:
-        """As :meth:`batches`; errors of a sample keep their type and contain the traceback of the process.
-
-        The processes are spawned: a fork would copy the locks of the threads that Ray, torch and pyarrow have started.
-        They end with this process, within seconds even if it is killed.
-        """
+        """As :meth:`batches`; errors of a sample keep their type and contain the traceback of the process. They end
+        with this one, within seconds even if it is killed."""
         from torch.utils.data import DataLoader
 
         def positions() -> Iterator[list[Sample]]:

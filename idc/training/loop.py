@@ -377,11 +377,6 @@ class _JsonLines:
             file.write(json.dumps(line) + "\n")
 
 
-def read_log(path: Path | str) -> list[dict[str, Any]]:
-    """The lines of a run's log.jsonl."""
-    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
-
-
 def save_safetensors(state: dict[str, Tensor], path: Path) -> None:
     """Write tensors to ``path``, atomically."""
     from safetensors.torch import save_file

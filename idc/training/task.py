@@ -49,12 +49,8 @@ class Task(nn.Module):
         raise NotImplementedError
 
     def param_groups(self) -> list[dict[str, Any]]:
-        """Groups ``{"name", "params", "lr", "weight_decay", "schedule", "warmup_steps" | "warmup_share",
-        "warmup_lr"}``.
-
-        Only ``name``, ``params`` and ``lr`` are required; :class:`idc.training.config.GroupConfig` documents the others
-        and their defaults. Every trainable parameter must be in exactly one group.
-        """
+        """Groups with ``name``, ``params`` and the settings of :class:`idc.training.config.GroupConfig`. Every
+        trainable parameter must be in exactly one group."""
         raise NotImplementedError
 
     def base_parts(self) -> list[nn.Module]:
@@ -65,11 +61,8 @@ class Task(nn.Module):
         return []
 
     def checkpoint_keys(self) -> set[str]:
-        """Names in ``state_dict()`` that checkpoints, the best weights and the artifact hold.
-
-        Default: everything that is trained or not available elsewhere, i.e. all names but the frozen parameters, and
-        the buffers of frozen modules, in :meth:`base_parts`. An override must keep every trained parameter.
-        """
+        """Names in ``state_dict()`` that checkpoints, the best weights and the artifact hold: by default all but the
+        frozen parameters, and the buffers of frozen modules, in :meth:`base_parts`."""
         frozen = self._frozen_modules()
         modules = [module for part in self.base_parts() for module in part.modules()]
         elsewhere = {id(p) for module in modules for p in module.parameters(recurse=False) if not p.requires_grad}
@@ -77,12 +70,8 @@ class Task(nn.Module):
         return {name for name, tensor in self.state_dict(keep_vars=True).items() if id(tensor) not in elsewhere}
 
     def set_training(self, mode: bool) -> None:
-        """Training or evaluation mode, but what is frozen stays in evaluation mode: its dropout is never active, its
-        batch statistics do not move.
-
-        Frozen: a module with parameters of which none is trained, and a part of :meth:`base_parts` with nothing to
-        train, each with all modules inside. Override to keep more in evaluation mode.
-        """
+        """Training or evaluation mode, but what is frozen stays in evaluation mode, without dropout: a module with
+        parameters of which none is trained, and a part of :meth:`base_parts` with nothing to train."""
         super().train(mode)
         if mode:
             for module in self._frozen_modules():
@@ -110,11 +99,8 @@ class Task(nn.Module):
 
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
-        """Metrics on the validation split; called on all ranks, each with its own share of the samples.
-
-        The default is the mean of the training loss and logs. A captioning task gathers its predictions with
-        ``context.all_gather_object`` and scores them on rank 0; the loop uses what rank 0 returns.
-        """
+        """Metrics on the validation split, by default the means of the training loss and logs. Called on all ranks,
+        each with its share of the samples; the loop uses what rank 0 returns."""
         sums: dict[str, float] = {}
         count = 0
         for batch in loader:

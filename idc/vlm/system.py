@@ -2,8 +2,7 @@
 
 A system subclasses :class:`TunedSystem` and overrides what differs (modules next to the base, loss, samples, card), or
 uses it unchanged. ``task.py`` names the instance, and its :meth:`~TunedSystem.train` as the entry of the job;
-``captioner.py`` loads with :meth:`~TunedSystem.load`. The settings are a :class:`idc.vlm.config.TuningJob`, the demo a
-:class:`idc.vlm.tuned_demo.TunedDemo`.
+``captioner.py`` loads with :meth:`~TunedSystem.load`. The settings are a :class:`idc.vlm.config.TuningJob`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.object_truths import judge_claims, true_changes
+from benchmarks.objects import judge_claims, true_changes
 from idc.captioning.contract import Claim, ClaimKind
 
 SYNONYMS = {"man": ["person"], "car": ["vehicle"]}

@@ -126,13 +126,13 @@ def test_a_failure_ends_the_run_with_its_last_lines_after_what_runs_beside_it(tm
 
 def test_every_step_of_the_demo_is_a_valid_command(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    for step in demo_steps("demo", [0], "clevr"):
+    for step in demo_steps("demo", [0]):
         job, *arguments = step.command
         if job == "jobs/leaderboard.py":
             continue  # it has options, no settings; tests/report/test_leaderboard.py gives them
         run = command(Path(job).stem, *arguments, "--print-config")
         assert run.returncode == 0, f"{step.title}: {run.stderr}"
-    steps = list(demo_steps("demo", [0, 1], "clevr"))
+    steps = list(demo_steps("demo", [0, 1]))
     assert len({step.title for step in steps}) == len(steps), "figures are kept by title"
     trainings = [step for step in steps if any("cpus_per_worker" in word for word in step.command)]
     assert {step.queue for step in trainings} == {1, 2}, "two systems share the cores"
@@ -157,8 +157,6 @@ def test_a_system_of_other_pairs_has_a_demo_of_its_own(command: Command, monkeyp
     assert any("out=data/demo/satellite_small/guided-0" in step.command for step in steps)
     with pytest.raises(ValueError, match=r"twincap with demo, changevg with satellite_small .* give each its own"):
         demo_systems(["twincap", "changevg"])
-    with pytest.raises(ValueError, match="--clevr-change: ChangeVG is trained on satellite_small; leave it"):
-        next(iter(demo_steps("demo", [0], "clevr", systems=["changevg"])))
 
 
 def test_the_figures_of_the_guide_are_those_of_its_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from cluster.tracking import RUN_TAG, MlflowTracker
 from cluster.train import launch
 from idc.training.config import TrackingConfig, TrainConfig
-from idc.training.loop import read_log
+from tests.folders import read_log
 from tests.invariants.harness import Run, largest_difference, run_cases
 from tests.training import toy
 

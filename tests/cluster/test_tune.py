@@ -19,8 +19,8 @@ from cluster.tune import run_sweep
 from idc.evaluation.record import load_evaluation
 from idc.sweep.config import SearchConfig, SweepJob
 from idc.sweep.summary import SweepResult
-from idc.training.loop import read_log
 from tests.faults.canary import Canary
+from tests.folders import read_log
 from tests.sweep.small import small_sweep, write_yaml
 from tests.systems.procap.world import World
 

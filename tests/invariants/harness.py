@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from idc.training.config import TrainConfig
-from idc.training.loop import read_log
+from tests.folders import read_log
 
 SHARDED = {"zero_optimization": {"stage3_param_persistence_threshold": 0}}
 """Without it ZeRO-3 keeps parameters as small as those of tests whole, and they would show nothing."""

@@ -71,7 +71,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "what the chain makes itself": (
         {"settings": {**SETTINGS, "finetune.pretrained": "runs/x", "evaluate.out": "y"}},
-        ["finetune.pretrained: the sweep sets it; remove it", "evaluate.out: the sweep sets it; remove it"],
+        ["evaluate.out: the sweep sets it; remove it", "finetune.pretrained: the sweep sets it; remove it"],
     ),
     "no rows": ({"rows": []}, ["rows, search: give exactly one of the two"]),
     "an unknown system": (
@@ -166,8 +166,6 @@ def test_missing_inputs_are_found_before_anything_starts(tmp_path: Path, monkeyp
 
 def test_a_stage_1_that_is_there_is_taken_and_counts_by_its_weights(tmp_path: Path) -> None:
     """No stage 1 is trained; other weights make another stage 2, other noise in the procedures too."""
-    from idc.systems.procap.sweep import steps
-
     for name, kind in (("pairs", "pairs"), ("clean", "procedures"), ("noised", "procedures")):
         write_rows(tmp_path / name, [], kind, fingerprint=name)
     artifact = tmp_path / "artifact"
@@ -177,7 +175,7 @@ def test_a_stage_1_that_is_there_is_taken_and_counts_by_its_weights(tmp_path: Pa
 
     def planned(procedures: str) -> Any:
         own = {"pairs": str(tmp_path / "pairs"), "procedures": str(tmp_path / procedures), "pretrained": str(artifact)}
-        return steps(job(settings=own).trial({}, seed=0), "store")  # type: ignore[arg-type]
+        return job(settings=own).trial({}, seed=0).steps("store")
 
     first = planned("clean")
     assert [step.name.split("-")[0] for step in first.work] == ["finetune"]

@@ -13,7 +13,7 @@ from idc.data.pipeline import run_local
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateSection
 from idc.evaluation.judge import JudgeSection
-from idc.sweep.chain import Step, TrialSteps
+from idc.sweep.chain import Step, TrialConfig, TrialSteps
 from idc.sweep.steps import (
     judge_captions,
     score_baselines,
@@ -82,7 +82,8 @@ def test_a_training_counts_the_models_it_names_by_content(tmp_path: Path) -> Non
 def test_evaluation_baselines_and_speed_follow_the_pairs_and_their_settings(tmp_path: Path) -> None:
     def planned(pairs: str, job: ToyJob = TOY, gpus: float = 0.0, **settings: Any) -> TrialSteps:
         evaluate = load(EvaluateSection, None, settings)
-        return with_evaluation([fit(job)], pairs=pairs, evaluate=evaluate, max_tokens=24, gpus=gpus, store="store")
+        trial = TrialConfig(pairs=pairs, evaluate=evaluate)
+        return with_evaluation(trial, [fit(job)], "store", max_tokens=24, gpus=gpus)
 
     def names(steps: TrialSteps) -> list[str]:
         assert steps.baselines is not None
@@ -126,9 +127,7 @@ def judged(store: Path, url: str) -> tuple[Step, Path]:
     """The judge's step of an evaluation of four captions, two of each part of OmniDiff."""
     pairs = write_pairs(store.parent / "pairs", [pair_row(0, "test")])
     judge = JudgeSection(url=url, judge="a-judge", baselines=False)
-    found = with_evaluation(
-        [fit(TOY)], pairs=pairs, evaluate=EvaluateSection(), max_tokens=8, gpus=0, store=str(store), judge=judge
-    )
+    found = with_evaluation(TrialConfig(pairs=pairs), [fit(TOY)], str(store), max_tokens=8, gpus=0, judge=judge)
     rows = [
         ev.ScoredCaption(pair_id=f"p{i}", caption=f"car {i}", references=["a car"], part="real" if i % 2 else "render")
         for i in range(4)
@@ -162,9 +161,7 @@ def test_the_judges_step_depends_on_what_it_is_asked_and_not_on_how(tmp_path: Pa
 
     def name(**settings: Any) -> str:
         judge = JudgeSection(**{"url": "http://x/v1", "judge": "a", **settings})
-        made = with_evaluation(
-            [fit(TOY)], pairs=pairs, evaluate=EvaluateSection(), max_tokens=8, gpus=0, store="s", judge=judge
-        ).judge
+        made = with_evaluation(TrialConfig(pairs=pairs), [fit(TOY)], "s", max_tokens=8, gpus=0, judge=judge).judge
         assert made is not None
         return made.name
 

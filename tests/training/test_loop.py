@@ -20,8 +20,9 @@ from idc.training.context import (
     complete_checkpoints,
 )
 from idc.training.data import EvalLoader
-from idc.training.loop import STATE_FILE, fit, read_log
+from idc.training.loop import STATE_FILE, fit
 from idc.training.task import SAMPLES, Batch, Task, mean_per_sample
+from tests.folders import read_log
 from tests.training import toy
 
 ROOT = Path(__file__).parents[2]

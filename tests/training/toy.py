@@ -21,8 +21,9 @@ from idc.training.artifact import read_artifact, write_artifact
 from idc.training.config import TrainConfig
 from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders, sample_rng
-from idc.training.loop import fit, read_log
+from idc.training.loop import fit
 from idc.training.task import Batch, Task, mean_per_sample
+from tests.folders import read_log
 
 TRAIN: dict[str, Any] = {
     "steps": 24, "batch_size": 8, "checkpoint_every": 5, "eval_every": 6, "log_every": 4,

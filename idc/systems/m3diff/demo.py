@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from idc.vlm.tuned_demo import TunedDemo
+from idc.demo.system import DemoSystem, Stage
 
-DEMO = TunedDemo("M3Diff", "m3diff", "finetune_m3diff.py", "m3diff/finetune_small.yaml")
+DEMO = DemoSystem(
+    "M3Diff", (Stage("M3Diff", "finetune_m3diff", "m3diff/finetune_small.yaml", "m3diff-{seed}", ("pairs={pairs}",)),)
+)

@@ -1,4 +1,4 @@
-"""M3Diff as a chain of jobs for sweeps: one training on a mixture, or none, then the question of the scored data set,
+"""A trial of M3Diff in a sweep: one training on a mixture, or none, then the question of the scored data set,
 then the steps that all systems share.
 
 Rows that differ in the scored data set alone share their training. Importing this loads no torch.
@@ -11,16 +11,14 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from idc.config import ConfigModel, missing
 from idc.data.store import fingerprint, read_manifest
-from idc.evaluation.config import EvaluateSection
 from idc.evaluation.judge import JudgeSection
-from idc.sweep.chain import Step, TrialSteps
-from idc.sweep.steps import EVALUATE_DERIVED, JUDGE_DERIVED, derived_errors, train_step, with_evaluation
+from idc.sweep.chain import Filled, Step, TrialConfig, TrialSteps
+from idc.sweep.steps import JUDGE_DERIVED, train_step, with_evaluation
 from idc.systems.m3diff.config import M3DiffJob
 from idc.systems.m3diff.mixture import check_sets, prompt_of_dataset
 from idc.util.atomic import write_text
@@ -29,31 +27,19 @@ from idc.vlm.config import GenerateConfig, PromptConfig, base_content
 if TYPE_CHECKING:
     from idc.data.pipeline import Runner
 
-SEEDS, WATCHED = ("m3diff.train.seed",), "m3diff.train"
-DERIVED = {
-    "m3diff": ("name", "runs", "pairs", "more_pairs", "prompt"),
-    "evaluate": EVALUATE_DERIVED,
-    "judge": JUDGE_DERIVED,
-}
 
-
-class _Train(M3DiffJob):
+class _Train(Filled, M3DiffJob):
     """The training: without `mixture` on the training split of the scored pairs."""
 
-    def errors(self) -> Iterator[str]:
-        for fault in super().errors():
-            if not fault.startswith("pairs"):  # the trial's
-                yield fault
-
-    def preflight(self) -> Iterator[str]:
-        return iter(())
+    LATER = ("pairs",)
 
 
-class Trial(ConfigModel):
+class Trial(TrialConfig):
     """One trial of a sweep: the settings of the training, and of its evaluation on one data set."""
 
-    pairs: str = Field(min_length=1)
-    """Folder of pairs whose test split is scored."""
+    TRAININGS, SEARCHED = ("m3diff",), "m3diff"
+    DERIVED: ClassVar = {"m3diff": ("name", "runs", "pairs", "more_pairs", "prompt"), "judge": JUDGE_DERIVED}
+
     ask: str | None = None
     """Name of a data set whose question is asked about these pairs: of a set of the mixture, or of table 9. Default:
     the general question of SFT."""
@@ -65,8 +51,6 @@ class Trial(ConfigModel):
     """The training, with its base and its mixture. `mdp=null` trains without the module."""
     judge: JudgeSection | None = None
     """A language model that judges the captions, for columns with the metric `judge`."""
-    evaluate: EvaluateSection = EvaluateSection()
-    """Scores; the baselines are scored once for all trials, by a step of their own."""
 
     @property
     def question(self) -> PromptConfig:
@@ -80,46 +64,33 @@ class Trial(ConfigModel):
         return configured.model_copy(update={"max_new_tokens": self.max_new_tokens or configured.max_new_tokens})
 
     def errors(self) -> Iterator[str]:
-        yield from derived_errors(self, DERIVED)
+        yield from super().errors()
         try:
             _ = self.question
         except ValueError as error:
             yield str(error)
 
     def preflight(self) -> Iterator[str]:
-        yield from missing(self.pairs, "pairs")
+        yield from super().preflight()
         if self.m3diff.mixture is not None and not self.zero_shot:
             yield from (f"m3diff.mixture.{fault}" for fault in self.m3diff.mixture.preflight())
 
-
-def steps(trial: Trial, store: str) -> TrialSteps:
-    """The chain of a trial.
-
-    Raises:
-        ValueError: pairs, a set of the mixture or the base model cannot be read.
-    """
-    base, job = trial.m3diff.base, trial.m3diff
-    of_base = base_content(base)
-    answers = {
-        "prompt": trial.question.model_dump(mode="json"), "generation": trial.generation.model_dump(mode="json"),
-    }  # fmt: skip
-    if trial.zero_shot:
-        payload = {"base": base.model_dump(mode="json"), **answers}
-        work = [Step(f"zeroshot-{fingerprint(*of_base, answers)[:12]}", "idc.systems:wrap_base_step", payload)]
-    else:
-        training = _training(trial, of_base, store)
-        asked = {**answers, "artifact": f"{store}/{training.name}/artifact"}
-        name = f"asked-{fingerprint(training.name, answers)[:12]}"
-        work = [training, Step(name, f"{__name__}:ask_step", asked)]
-    return with_evaluation(
-        work,
-        pairs=trial.pairs,
-        evaluate=trial.evaluate,
-        max_tokens=trial.generation.max_new_tokens,
-        gpus=job.train.gpus_per_worker,
-        store=store,
-        judge=trial.judge,
-    )
+    def steps(self, store: str) -> TrialSteps:
+        base, job = self.m3diff.base, self.m3diff
+        of_base = base_content(base)
+        answers = {
+            "prompt": self.question.model_dump(mode="json"), "generation": self.generation.model_dump(mode="json"),
+        }  # fmt: skip
+        if self.zero_shot:
+            payload = {"base": base.model_dump(mode="json"), **answers}
+            work = [Step(f"zeroshot-{fingerprint(*of_base, answers)[:12]}", "idc.systems:wrap_base_step", payload)]
+        else:
+            training = _training(self, of_base, store)
+            asked = {**answers, "artifact": f"{store}/{training.name}/artifact"}
+            name = f"asked-{fingerprint(training.name, answers)[:12]}"
+            work = [training, Step(name, f"{__name__}:ask_step", asked)]
+        longest, gpus = self.generation.max_new_tokens, job.train.gpus_per_worker
+        return with_evaluation(self, work, store, max_tokens=longest, gpus=gpus, judge=self.judge)
 
 
 def _training(trial: Trial, of_base: list[str], store: str) -> Step:

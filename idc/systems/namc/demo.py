@@ -3,45 +3,29 @@ fine-tuning."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
-from idc.demo.system import CONFIGS, DemoFolders, DemoStep, DemoSystem
+from idc.demo.system import DemoSystem, Stage
 
 NOISE = 0.2
 """Share of the objects named in a description that are disturbed."""
 
-
-class _Namc(DemoSystem):
-    title, run = "NAMC", "namc"
-
-    def training(self, folders: DemoFolders) -> Iterator[DemoStep]:
-        tokenizer, described = "namc-tokenizer", f"{folders.data}/described"
-        yield DemoStep("train the image tokenizer of NAMC", [
-            "jobs/train_tokenizer.py", "--config", f"{CONFIGS}/vision/tokenizer_demo.yaml", f"runs={folders.runs}",
-            f"pairs={folders.pairs}", f"name={tokenizer}",
-            "tokenizer.patch_size=8", "tokenizer.channels=136", "tokenizer.latent_dim=64",
-        ], trains=True)  # fmt: skip
-        yield DemoStep("describe pairs", [
-            "jobs/describe_pairs.py", "describer=oracle", f"pairs={folders.pairs}",
-            f"out={described}", f"oracle.noise={NOISE}",
-        ])  # fmt: skip
-        common = [f"runs={folders.runs}", f"train.seed={folders.seed}"]
-        first = self._first(folders)
-        yield DemoStep(f"NAMC pre-training{folders.of}", [
-            "jobs/pretrain_namc.py", "--config", f"{CONFIGS}/namc/pretrain_small.yaml", *common, f"name={first}",
-            f"pairs={described}", f"caption_pairs={folders.pairs}", f"tokenizer={folders.runs}/{tokenizer}/artifact",
-        ], trains=True)  # fmt: skip
-        yield DemoStep(f"NAMC fine-tuning{folders.of}", [
-            "jobs/finetune_namc.py", "--config", f"{CONFIGS}/namc/finetune_small.yaml", *common,
-            f"name={self.run}-{folders.seed}", f"pairs={folders.pairs}", f"pretrained={folders.runs}/{first}/artifact",
-        ], trains=True)  # fmt: skip
-
-    def stages(self, folders: DemoFolders) -> Mapping[str, str]:
-        return {"NAMC pre-training": f"{folders.runs}/{self._first(folders)}", "NAMC fine-tuning": self.folder(folders)}
-
-    def _first(self, folders: DemoFolders) -> str:
-        """Name of the pre-training's run."""
-        return f"namc-pretrain-{folders.seed}"
-
-
-DEMO = _Namc()
+DEMO = DemoSystem(
+    "NAMC",
+    (
+        Stage(
+            "train the image tokenizer of NAMC", "train_tokenizer", "vision/tokenizer_demo.yaml", "namc-tokenizer",
+            ("pairs={pairs}", "tokenizer.patch_size=8", "tokenizer.channels=136", "tokenizer.latent_dim=64"),
+        ),
+        Stage(
+            "describe pairs", "describe_pairs",
+            settings=("describer=oracle", "pairs={pairs}", "out={data}/described", f"oracle.noise={NOISE}"),
+        ),
+        Stage(
+            "NAMC pre-training", "pretrain_namc", "namc/pretrain_small.yaml", "namc-pretrain-{seed}",
+            ("pairs={data}/described", "caption_pairs={pairs}", "tokenizer={runs}/namc-tokenizer/artifact"),
+        ),
+        Stage(
+            "NAMC fine-tuning", "finetune_namc", "namc/finetune_small.yaml", "namc-{seed}",
+            ("pairs={pairs}", "pretrained={runs}/namc-pretrain-{seed}/artifact"),
+        ),
+    ),
+)  # fmt: skip

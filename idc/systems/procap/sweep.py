@@ -1,4 +1,4 @@
-"""ProCap as a chain of jobs, for sweeps: procedures, stage 1, stage 2, then the steps that all systems share.
+"""A trial of ProCap in a sweep: procedures, stage 1, stage 2, then the steps that all systems share.
 
 Stages with the same settings and inputs are shared between trials. Importing this loads no torch.
 """
@@ -6,38 +6,18 @@ Stages with the same settings and inputs are shared between trials. Importing th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import Field
-
-from idc.config import ConfigModel, missing
+from idc.config import missing
 from idc.data.store import fingerprint, read_manifest
-from idc.evaluation.config import EvaluateSection
-from idc.sweep.chain import Step, TrialSteps
-from idc.sweep.steps import EVALUATE_DERIVED, derived_errors, train_step, with_evaluation
+from idc.sweep.chain import Filled, Step, TrialConfig, TrialSteps
+from idc.sweep.steps import train_step, with_evaluation
 from idc.systems.procap.config import FinetuneJob, PretrainJob
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.training.artifact import captioning_identity
 
 if TYPE_CHECKING:
     from idc.data.pipeline import Runner
-
-SEEDS = ("pretrain.train.seed", "finetune.train.seed")
-"""A repetition has other weights and another order of samples in both stages, on the same procedures."""
-WATCHED = "finetune.train"
-DERIVED = {
-    "build": ("pairs",),
-    "pretrain": ("name", "runs", "procedures", "build"),
-    "finetune": ("name", "runs", "procedures", "build", "pretrained", "encoder"),
-    "evaluate": EVALUATE_DERIVED,
-}
-
-
-class _Filled(ConfigModel):
-    """Settings of which the trial fills in folders: nothing is to be checked before."""
-
-    def preflight(self) -> Iterator[str]:
-        return iter(())
 
 
 class _Build(ProceduresConfig):
@@ -50,23 +30,28 @@ class _Build(ProceduresConfig):
         yield from missing(self.vocabulary, "vocabulary")
 
 
-class _Pretrain(_Filled, PretrainJob):
+class _Pretrain(Filled, PretrainJob):
     """Stage 1."""
 
     procedures: str = ""
 
 
-class _Finetune(_Filled, FinetuneJob):
+class _Finetune(Filled, FinetuneJob):
     """Stage 2."""
 
     procedures: str = ""
 
 
-class Trial(ConfigModel):
+class Trial(TrialConfig):
     """One trial of a sweep: the settings of ProCap's jobs, one section per job."""
 
-    pairs: str = Field(min_length=1)
-    """Folder of pairs: procedures are built of them, and their test split is scored."""
+    TRAININGS, SEARCHED = ("pretrain", "finetune"), "finetune"
+    DERIVED: ClassVar = {
+        "build": ("pairs",),
+        "pretrain": ("name", "runs", "procedures", "build"),
+        "finetune": ("name", "runs", "procedures", "build", "pretrained", "encoder"),
+    }
+
     procedures: str | None = None
     """Folder of existing procedures, for sweeps that do not vary them; this or `build`."""
     build: _Build | None = None
@@ -79,51 +64,43 @@ class Trial(ConfigModel):
     """Stage 1; also the shape of the encoder if there is no stage 1."""
     finetune: _Finetune = _Finetune()
     """Stage 2."""
-    evaluate: EvaluateSection = EvaluateSection()
-    """Scores; the baselines are scored once for all trials, by a step of their own."""
 
     def errors(self) -> Iterator[str]:
         if (self.procedures is None) == (self.build is None):
             yield "procedures, build: give one of the two"
         if self.pretrained is not None and not self.explicit_modeling:
             yield "pretrained: explicit_modeling=false trains without a stage 1; give one of the two"
-        yield from derived_errors(self, DERIVED)
+        yield from super().errors()
 
     def preflight(self) -> Iterator[str]:
-        yield from missing(self.pairs, "pairs")
+        yield from super().preflight()
         yield from missing(self.procedures, "procedures")
         yield from missing(self.pretrained, "pretrained")
 
+    def steps(self, store: str) -> TrialSteps:
+        work: list[Step] = []
+        if self.procedures is not None:
+            procedures, source = self.procedures, read_manifest(self.procedures, kind="procedures").fingerprint
+        else:
+            built = _build_step(self)
+            procedures, source = f"{store}/{built.name}", built.name
+            work.append(built)
 
-def steps(trial: Trial, store: str) -> TrialSteps:
-    """The chain of a trial.
-
-    Raises:
-        ValueError: pairs, procedures or the tokenizer cannot be read.
-    """
-    work: list[Step] = []
-    if trial.procedures is not None:
-        procedures, source = trial.procedures, read_manifest(trial.procedures, kind="procedures").fingerprint
-    else:
-        built = _build_step(trial)
-        procedures, source = f"{store}/{built.name}", built.name
-        work.append(built)
-
-    data = {"procedures": procedures, "build": None}
-    encoder: dict[str, Any] | None = trial.pretrain.encoder.model_dump(mode="json")
-    pretrained, before = None, fingerprint(encoder)
-    if trial.pretrained is not None:
-        pretrained, before, encoder = trial.pretrained, captioning_identity(trial.pretrained), None
-    elif trial.explicit_modeling:
-        task, models = "idc.systems.procap.task:pretrain", ("clip", "clip_tokenizer")
-        stage_1 = train_step("pretrain", task, trial.pretrain, data, store, (source,), models)
-        pretrained, before, encoder = f"{store}/{stage_1.name}/artifact", stage_1.name, None
-        work.append(stage_1)
-    inputs = {**data, "pretrained": pretrained, "encoder": encoder}
-    task = "idc.systems.procap.task:finetune"
-    work.append(train_step("finetune", task, trial.finetune, inputs, store, (source, before)))
-    longest, gpus = trial.finetune.decoder.max_length, trial.finetune.train.gpus_per_worker
-    return with_evaluation(work, pairs=trial.pairs, evaluate=trial.evaluate, max_tokens=longest, gpus=gpus, store=store)
+        data = {"procedures": procedures, "build": None}
+        encoder: dict[str, Any] | None = self.pretrain.encoder.model_dump(mode="json")
+        pretrained, before = None, fingerprint(encoder)
+        if self.pretrained is not None:
+            pretrained, before, encoder = self.pretrained, captioning_identity(self.pretrained), None
+        elif self.explicit_modeling:
+            task, models = "idc.systems.procap.task:pretrain", ("clip", "clip_tokenizer")
+            stage_1 = train_step("pretrain", task, self.pretrain, data, store, (source,), models)
+            pretrained, before, encoder = f"{store}/{stage_1.name}/artifact", stage_1.name, None
+            work.append(stage_1)
+        inputs = {**data, "pretrained": pretrained, "encoder": encoder}
+        task = "idc.systems.procap.task:finetune"
+        work.append(train_step("finetune", task, self.finetune, inputs, store, (source, before)))
+        longest, gpus = self.finetune.decoder.max_length, self.finetune.train.gpus_per_worker
+        return with_evaluation(self, work, store, max_tokens=longest, gpus=gpus)
 
 
 def _build_step(trial: Trial) -> Step:

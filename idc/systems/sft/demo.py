@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from idc.vlm.tuned_demo import TunedDemo
+from idc.demo.system import DemoSystem, Stage
 
-DEMO = TunedDemo("SFT", "sft", "finetune_sft.py", "sft/finetune_small.yaml")
+DEMO = DemoSystem("SFT", (Stage("SFT", "finetune_sft", "sft/finetune_small.yaml", "sft-{seed}", ("pairs={pairs}",)),))

@@ -1,4 +1,4 @@
-"""DifferenceNet as a chain of jobs for sweeps: one training, then the steps that all systems share."""
+"""A trial of a sweep: one training of DifferenceNet, then the steps that all systems share."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ from idc.systems.difference_net.config import DifferenceNetJob
 
 
 class Trial(TrainingTrial):
-    section = "difference_net"
+    TRAININGS, SEARCHED = ("difference_net",), "difference_net"
 
     difference_net: DifferenceNetJob = DifferenceNetJob()
 
-
-SEEDS, WATCHED, DERIVED = ("difference_net.train.seed",), "difference_net.train", Trial.derived()
-
-
-def steps(trial: Trial, store: str) -> TrialSteps:
-    return trial.steps(store, "idc.systems.difference_net.task:train", max_tokens=20)
+    def steps(self, store: str) -> TrialSteps:
+        return self.training_steps(store, "idc.systems.difference_net.task:train", max_tokens=20)

@@ -17,11 +17,10 @@ from idc.systems.adpo.data import CaptionBank, preference_parts
 from idc.systems.adpo.task import train
 from idc.training.artifact import ADAPTER, read_artifact
 from idc.training.context import LocalContext
-from idc.training.loop import read_log
 from idc.vision.pair_encoder.model import PairEncoder
 from idc.vlm import system
 from idc.vlm.chat import Chat
-from tests.folders import write_rows
+from tests.folders import read_log, write_rows
 from tests.systems.adpo.small import KIND, SAME, WHOLE, encoder_folder, job_of, loaders_of, rows_of
 from tests.vlm.models import found, picture
 

@@ -11,7 +11,7 @@ from cluster.config import ClusterConfig
 from cluster.tune import run_sweep
 from idc.config import ConfigError, load
 from idc.sweep.config import SweepJob
-from idc.systems.changevg.sweep import Trial, steps
+from idc.systems.changevg.sweep import Trial
 from idc.training.artifact import read_artifact
 from tests.systems.changevg.tiny import MODEL, SIDE, TRAIN, TUNING, write_scenes
 from tests.vlm.models import tiny_folder
@@ -31,7 +31,7 @@ def settings_of(pairs: str, **more: Any) -> dict[str, Any]:
 
 
 def names(pairs: str, **more: Any) -> list[str]:
-    return [step.name for step in steps(load(Trial, None, settings_of(pairs, **more)), "store").scored]
+    return [step.name for step in load(Trial, None, settings_of(pairs, **more)).steps("store").scored]
 
 
 def test_rows_share_what_they_have_in_common(pairs: str) -> None:
@@ -54,7 +54,7 @@ def test_rows_share_what_they_have_in_common(pairs: str) -> None:
 
 
 def test_the_chain_hands_on_its_folders(pairs: str) -> None:
-    trial = steps(load(Trial, None, settings_of(pairs, **{"questions.regions.as_published": False})), "store")
+    trial = load(Trial, None, settings_of(pairs, **{"questions.regions.as_published": False})).steps("store")
     questions, guide, tuning = trial.work
     asked, artifact = f"store/{questions.name}", f"store/{guide.name}/artifact"
     assert tuning.payload.items() >= {"pairs": asked, "guide": artifact, "regions": None}.items()

@@ -16,7 +16,7 @@ from idc.data.pipeline import run_local
 from idc.sweep.config import SweepJob
 from idc.systems import load_captioner, wrap_base_step
 from idc.systems.m3diff.mixture import QUESTIONS
-from idc.systems.m3diff.sweep import Trial, ask_step, steps
+from idc.systems.m3diff.sweep import Trial, ask_step
 from idc.training.artifact import WEIGHTS, read_artifact
 from idc.vlm.config import PAIR_PROMPT, GenerateConfig, PromptConfig
 from tests.systems.procap.world import World
@@ -50,7 +50,7 @@ def settings_of(world: World, sets: dict[str, Any], **more: Any) -> dict[str, An
 
 
 def names(world: World, sets: dict[str, Any], **more: Any) -> list[str]:
-    return [step.name for step in steps(load(Trial, None, settings_of(world, sets, **more)), "store").work]
+    return [step.name for step in load(Trial, None, settings_of(world, sets, **more)).steps("store").work]
 
 
 def test_rows_share_what_they_have_in_common(world: World, sets: dict[str, Any], tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_rows_share_what_they_have_in_common(world: World, sets: dict[str, Any],
 
 def test_each_data_set_is_asked_its_own_question(world: World, sets: dict[str, Any]) -> None:
     def question(**more: Any) -> str:
-        text: str = steps(load(Trial, None, settings_of(world, sets, **more)), "s").work[-1].payload["prompt"]["text"]
+        text: str = load(Trial, None, settings_of(world, sets, **more)).steps("s").work[-1].payload["prompt"]["text"]
         return text
 
     own = "<image> <image> Which?"
@@ -91,12 +91,12 @@ def test_faults_are_named(world: World, sets: dict[str, Any], tmp_path: Path) ->
         load(Trial, None, settings_of(world, sets, ask="omni"))
     missing = load(Trial, None, settings_of(world, {"clevr_dc": {"pairs": str(tmp_path / "no")}}))
     with pytest.raises(ValueError, match=r"mixture\.sets\.clevr_dc: .*import it first: python jobs/import_dataset.py"):
-        steps(missing, "store")
+        missing.steps("store")
 
 
 def test_a_trained_model_asks_the_question_of_the_scored_set(tmp_path: Path, world: World) -> None:
     trial = load(Trial, None, settings_of(world, {}, **{"m3diff.mixture": None, "zero_shot": True}))
-    (wrap,) = steps(trial, str(tmp_path)).work
+    (wrap,) = trial.steps(str(tmp_path)).work
     wrap_base_step(wrap.payload, str(tmp_path / "trained"), run_local)
     trained = read_artifact(tmp_path / "trained" / "artifact")
     question = PromptConfig(text="<image><image> And?").model_dump(mode="json")

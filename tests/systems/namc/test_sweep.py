@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from idc.config import ConfigError, load
-from idc.systems.namc.sweep import Trial, steps
+from idc.systems.namc.sweep import Trial
 from tests.systems.namc.tiny import MODEL
 from tests.systems.procap.world import World
 
 
 def names(world: World, settings: dict[str, Any]) -> list[str]:
     base = {"pairs": world.pairs, "tokenizer": world.tokenizer, "pretrain.model": MODEL}
-    return [step.name for step in steps(load(Trial, None, {**base, **settings}), "store").work]
+    return [step.name for step in load(Trial, None, {**base, **settings}).steps("store").work]
 
 
 def test_a_chain_pretrains_and_finetunes_on_the_contents_of_its_folders(

@@ -20,9 +20,9 @@ from idc.systems.namc.reconstruction import image_tokens, load_tokenizer, scaled
 from idc.systems.namc.task import PretrainTask
 from idc.training.artifact import read_artifact
 from idc.training.context import LocalContext
-from idc.training.loop import read_log
 from idc.training.task import SAMPLES
 from idc.vision.image_quality import psnr_ssim
+from tests.folders import read_log
 from tests.systems.namc.tiny import described_samples, finetune_job, pretrain_job, start
 from tests.systems.procap.world import World
 

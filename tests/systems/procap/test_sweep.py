@@ -13,7 +13,7 @@ from idc.config import load
 from idc.data.store import read_manifest
 from idc.systems.procap.procedures.build import identity
 from idc.systems.procap.procedures.config import ProceduresConfig
-from idc.systems.procap.sweep import Trial, steps
+from idc.systems.procap.sweep import Trial
 from tests.systems.procap.world import DECODER, ENCODER, World, build_procedures
 from tests.vision.interpolation.test_vfiformer import save_tiny as save_tiny_vfiformer
 from tests.vision.pair_encoder.test_pair_encoder import tiny as tiny_pair_encoder
@@ -24,7 +24,7 @@ BUILD = {"depth": 2, "num_keyframes": 2, "temperature": 0.001}
 def names(world: World, build: dict[str, Any] | None = None, **settings: Any) -> dict[str, str]:
     built = {**BUILD, "tokenizer": world.tokenizer, **(build or {})}
     base = {"pairs": world.pairs, "build": built, "pretrain": {"encoder": ENCODER}, "finetune": {"decoder": DECODER}}
-    chain = steps(load(Trial, None, {**base, **settings}), "store")
+    chain = load(Trial, None, {**base, **settings}).steps("store")
     assert chain.baselines is not None
     every = (*chain.work, chain.evaluation, chain.baselines, chain.speed)
     return {step.name.split("-")[0]: step.name for step in every}

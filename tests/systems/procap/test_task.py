@@ -16,8 +16,8 @@ from idc.systems.procap.captioner import PairCaptioner
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, collate
 from idc.systems.procap.task import FinetuneTask, frame_features, frames_for
 from idc.training.artifact import read_artifact
-from idc.training.loop import read_log
 from idc.vision.tokenizer.model import ImageTokenizer
+from tests.folders import read_log
 from tests.systems.procap.world import ENCODER, World, build_procedures, start
 
 STEM: dict[str, Any] = {**ENCODER, "stem": [8, 16, 16]}

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from idc.config import load
-from idc.systems.twincap.sweep import Trial, steps
+from idc.systems.twincap.sweep import Trial
 from tests.systems.procap.world import World
 from tests.systems.twincap.tiny import MODEL
 
 
 def name(pairs: str, **settings: Any) -> str:
-    (step,) = steps(load(Trial, None, {"pairs": pairs, "twincap": {"model": MODEL}, **settings}), "store").work
+    (step,) = load(Trial, None, {"pairs": pairs, "twincap": {"model": MODEL}, **settings}).steps("store").work
     return step.name
 
 

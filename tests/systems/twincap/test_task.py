@@ -21,7 +21,7 @@ from idc.systems.twincap.data import PairSamples, collate
 from idc.systems.twincap.task import CHANGED_OBJECT, OBJECTS, PEAK_REACH, TwinCapTask
 from idc.systems.twincap.truth import PARTS, UNKNOWN
 from idc.training.artifact import read_artifact
-from idc.training.loop import read_log
+from tests.folders import read_log
 from tests.systems.procap.world import World
 from tests.systems.twincap.tiny import start, tiny_job
 from tests.vision.scenes import write_pairs
