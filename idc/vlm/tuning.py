@@ -51,7 +51,7 @@ def prepare(model: nn.Module, family: Family, tune: TuneConfig) -> None:
         elif isinstance(module, BaseTunerLayer):
             # PEFT casts a layer's input to the adapter's float32, and autocast casts it back to bfloat16: two copies of
             # the activations a layer, two more in the backward pass. Without autocast all weights are float32.
-            module.cast_input_dtype_enabled = False
+            module.cast_input_dtype_enabled = False  # type: ignore[assignment]
 
 
 def group_of(name: str, family: Family, tune: TuneConfig) -> str | None:
