@@ -61,7 +61,7 @@ __all__ = [
     "read_rejects",
     "read_schema",
     "read_table",
-]  # fmt: skip
+]
 
 ROW_GROUP = 32
 """Rows in a Parquet row group: the least that a reader holds in memory."""
