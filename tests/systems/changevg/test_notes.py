@@ -11,12 +11,12 @@ import pytest
 from idc.changeimti.class_masks import class_label
 from idc.changeimti.config import RegionConfig
 from idc.data.images import decode_image, encode_png
-from idc.data.schema import IMAGE
+from idc.data.schema import IMAGE, Turn
 from idc.data.store import iter_rows
 from idc.systems import load_captioner
 from idc.systems.changevg.config import GuidedPromptConfig
 from idc.systems.changevg.guide_scores import SCORES, SplitScores, scores_table
-from idc.systems.changevg.notes import GuideNotes, guided_question, positions_of_classes
+from idc.systems.changevg.notes import GuideNotes, guided_question, guided_turns, positions_of_classes
 from jobs import finetune_changevg
 from tests.systems.changevg.tiny import class_maps_of, start, tiny_job, write_scenes
 
@@ -52,6 +52,9 @@ def test_figure_3() -> None:
     text = guided_question(nothing, QUESTION, GuidedPromptConfig())
     assert "Count: { road: 0, building: 0 }\nLocation: { road: {No change}, building: {No change} }" in text
     assert text.count(IMAGE) == 2, "a summary brings no image"
+    turns = [Turn("user", QUESTION), Turn("assistant", "a road"), Turn("user", "Where?")]
+    first = guided_question(SEEN, QUESTION, GuidedPromptConfig())
+    assert guided_turns(SEEN, turns, GuidedPromptConfig()) == [Turn("user", first), *turns[1:]]
 
 
 def test_the_score_of_notes() -> None:
@@ -60,10 +63,10 @@ def test_the_score_of_notes() -> None:
     missed = seen.copy()
     missed[20:] = np.where(missed[20:] == 2, 0, missed[20:])
     split = SplitScores(RegionConfig())
-    for number, classes in enumerate((seen, missed)):
+    for classes in (seen, missed):
         row = {
             "change_type": None,
-            "meta": json.dumps({"changeflag": 1 - number}),
+            "meta": json.dumps({"changeflag": 1}),
             "mask": encode_png(class_label(large)),
         }
         split.add(row, positions_of_classes(classes, RegionConfig()), classes)
@@ -75,7 +78,7 @@ def test_the_score_of_notes() -> None:
     background = int((seen == 0).sum())
     assert scores["map_unchanged"]["mIoU"] == pytest.approx(background / seen.size / 3)
     measures = {(part["type"], part["of"]): part for part in scores["answers"]}
-    assert measures["binary", ""]["scores"]["Accuracy"] == 0.5
+    assert measures["binary", ""]["scores"]["Accuracy"] == 1
     assert measures["count", "building"]["scores"]["MAE"] == 0.5
     assert measures["location", "building"]["scores"]["Subset accuracy"] == 0.5
     assert scores["pairs"] == 2
