@@ -23,10 +23,14 @@ def requests() -> list[Hostile]:
     return [*_images(), *_urls(), *_bodies(), *_values(), *_forms(), *_headers(), *_paths(), *_chats()]
 
 
+def _with_after(make: Callable[[], bytes]) -> Callable[[], bytes]:
+    """A form whose image after is made when it is sent, not here."""
+    return lambda: formed(after=make())()
+
+
 def _images() -> Iterator[Hostile]:
     for name, (status, make) in IMAGES.items():
-        # Bound as a default: the bodies are made when they are sent, not here.
-        yield Hostile(f"after is {name}", status, "after", lambda make=make: formed(after=make())(), headers=FORM)
+        yield Hostile(f"after is {name}", status, "after", _with_after(make), headers=FORM)
     for name, claims in {
         "100,000 x 100,000 pixels": (10**5, 10**5),
         "numbers of 64 bits": (4000, 4000, 4, 64),
