@@ -20,12 +20,7 @@ from idc.util.cores import usable_cores
 
 
 class Used(NamedTuple):
-    """Time of a run of commands.
-
-    Attributes:
-        seconds: in total.
-        seconds_of: title -> seconds.
-    """
+    """Seconds of a run of commands, in total and by title."""
 
     seconds: float
     seconds_of: dict[str, float]
@@ -43,7 +38,6 @@ def run_commands(commands: Sequence[Command], root: Path, logs: Path) -> Used:
     them.
 
     Args:
-        commands: titles, arguments, and queues.
         root: folder that contains ``jobs/``, for scripts and presets missing in the working directory.
         logs: folder for ``01.log`` and so on.
 

@@ -22,14 +22,12 @@ class ClusterConfig(ConfigModel):
     """GPUs of a local Ray. Default: all that are found."""
     object_store_mb: int | None = Field(default=None, ge=80)
     """Shared memory of a local Ray in MiB. Default: Ray's choice (30 % of the memory)."""
-    dashboard: bool = False
-    """Start the dashboard with a local Ray."""
     auth: Literal["token", "disabled"] = "token"
     """Token authentication of a local Ray, unless RAY_AUTH_MODE is set. If there is no token, one is created for
     this run only; nothing is written to the home folder."""
     temp_dir: str | None = None
     """Folder for the session files of a local Ray; short, because socket paths have at most 107 characters. Default:
-    Ray's default (RAY_TMPDIR, TMPDIR); with a dashboard, or if that is too long, a new folder in /tmp."""
+    Ray's default (RAY_TMPDIR, TMPDIR); if that is too long, a new folder in /tmp."""
     check: bool = True
     """Check a cluster that is joined before the job starts: CPUs and GPUs, inputs and outputs. Takes seconds."""
     grows: bool = False

@@ -13,7 +13,6 @@ import logging
 import pickle
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any, Unpack
 
@@ -61,32 +60,21 @@ def run_chunks_on_ray(
     groups = _fit(_groups(stages))
 
     def results(pending: list[int]) -> Generator[ChunkResult, None, None]:
-        with _data_settings(no_progress_timeout_s):
-            yield from _results(folder, source, groups, to_rows, pending)
+        _set_up_data(no_progress_timeout_s)
+        yield from _results(folder, source, groups, to_rows, pending)
 
     return run_pending(folder, source, results, **options)
 
 
-@contextmanager
-def _data_settings(no_progress_timeout_s: float) -> Iterator[None]:
-    """Sets Ray Data's process-wide options for the duration of one job."""
+def _set_up_data(no_progress_timeout_s: float) -> None:
+    """Sets Ray Data's options, of the whole process."""
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # "progress bars disabled"
     context = DataContext.get_current()
-    settings = {
-        "enable_progress_bars": False,  # ours counts rows and rejects
-        "print_on_execution_start": False,
-        "target_max_block_size": None,  # a block is a chunk, whatever its size
-        "execution_no_progress_timeout_s": no_progress_timeout_s,
-    }
-    before = {name: getattr(context, name) for name in settings}
-    for name, value in settings.items():
-        setattr(context, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(context, name, value)
+    context.enable_progress_bars = False  # ours counts rows and rejects
+    context.print_on_execution_start = False
+    context.target_max_block_size = None  # a block is a chunk, whatever its size
+    context.execution_no_progress_timeout_s = no_progress_timeout_s
 
 
 def _groups(stages: Sequence[StageSpec]) -> list[list[StageSpec]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -40,8 +39,8 @@ _LOCAL = {
 
 
 @contextmanager
-def session(config: ClusterConfig | None = None, needed: Requirements | None = None) -> Iterator[str | None]:
-    """Context manager: Ray, connected. Yields the dashboard's URL if Ray was started here with one, else None.
+def session(config: ClusterConfig | None = None, needed: Requirements | None = None) -> Iterator[None]:
+    """Context manager: Ray, connected.
 
     In order of precedence: the Ray that this process is connected to; the cluster at ``config.address`` or
     RAY_ADDRESS (set inside a Ray job); a local Ray, started here. At the end the session disconnects only from what it
@@ -66,13 +65,13 @@ def session(config: ClusterConfig | None = None, needed: Requirements | None = N
         import ray  # after the environment: Ray reads it when it is loaded
 
         if ray.is_initialized():
-            yield None
+            yield
             return
         try:
-            url = _connect(config, address)
+            _connect(config, address)
             if address is not None and needed is not None and config.check:
                 check_cluster(needed, config)
-            yield url
+            yield
         finally:
             started = _processes_of_workers() if address is None else []
             ray.shutdown()
@@ -107,16 +106,15 @@ def _set_environment(config: ClusterConfig, local: bool) -> None:
         os.environ.setdefault(name, value)
     if not local:
         return
-    if not config.dashboard:
-        collect_no_metrics()
+    collect_no_metrics()
     keep_ray_on_loopback()
-    if config.temp_dir is None and not config.dashboard:
+    if config.temp_dir is None:
         keep_ray_paths_short()
     _choose_auth(config)
 
 
-def _connect(config: ClusterConfig, address: str | None) -> str | None:
-    """Join the cluster at the address, or start a local Ray; returns the dashboard's URL, if there is one."""
+def _connect(config: ClusterConfig, address: str | None) -> None:
+    """Join the cluster at the address, or start a local Ray."""
     import ray
 
     options: dict[str, Any] = {
@@ -125,21 +123,17 @@ def _connect(config: ClusterConfig, address: str | None) -> str | None:
         "runtime_env": {"worker_process_setup_hook": set_up_ray_worker},
     }
     if address is not None:
-        connected = ray.init(address=address, **options)
+        ray.init(address=address, **options)
     else:
-        temp_dir = config.temp_dir
-        if temp_dir is None and config.dashboard:
-            temp_dir = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # short: paths of sockets have a limit
-        connected = ray.init(
+        ray.init(
             address="local",
             num_cpus=config.num_cpus or max(4, usable_cores()),
             num_gpus=config.num_gpus,
             object_store_memory=config.object_store_mb * 2**20 if config.object_store_mb else None,
-            include_dashboard=config.dashboard,
-            _temp_dir=temp_dir,
+            include_dashboard=False,
+            _temp_dir=config.temp_dir,
             **options,
         )
-    return f"http://{connected.dashboard_url}" if connected.dashboard_url else None
 
 
 def run_chunks(

@@ -63,14 +63,10 @@ def launch(
     watch: Watch | None = None,
     callbacks: Sequence[Any] = (),
 ) -> dict[str, Any]:
-    """Run a training to its end and return its result, also written to ``run_dir/result.json``.
-
-    An interrupted run resumes from its newest checkpoint; a complete one is not run again.
+    """Run a training to its end, or continue it from its newest checkpoint.
 
     Args:
-        entry: ``"module:function"``, importable on all workers.
-        payload: the resolved job config, JSON-able; it is the run's identity together with ``entry`` and ``train``.
-        train: the settings of the loop; also how many workers, and of what size.
+        payload: the resolved job config, JSON-able; with ``entry`` and ``train`` it is the run's identity.
         run_dir: the run's folder, on storage that all workers see: a path, or a URI of object storage.
         name: the run's name in the tracker; default is the folder's name.
         local: in this process, without Ray.
@@ -80,12 +76,11 @@ def launch(
         callbacks: Ray Train ``UserCallback`` objects; without ``local`` only.
 
     Returns:
-        ``fit``'s result (``metrics``, ``best_step``, ``seconds``, ...), ``run_dir``, and ``done_before``: true if
-        the run was complete already.
+        As in ``result.json``: ``fit``'s result and ``run_dir``; and whether it was complete already, ``done_before``.
 
     Raises:
-        ValueError: if the folder holds a run of another config (the message names the differing keys), if memory ran
-            out (it names the settings that need less), and for other errors that a restart would only repeat.
+        ValueError: the folder holds a run of another config, memory ran out, or another error that a restart would
+            only repeat.
         idc.data.object_store.Unreachable: object storage did not answer for ``train.storage_patience_s``.
     """
     run = RunFolder(run_dir, train.storage_patience_s)
@@ -280,12 +275,7 @@ def _worker(config: dict[str, Any]) -> None:
 
 
 def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, tracked: str | None) -> Any:
-    """The context of this Ray Train worker.
-
-    Args:
-        run_dir: the run's folder; None on object storage.
-        tracked: id of the MLflow run; None if there is none.
-    """
+    """The context of this Ray Train worker; ``run_dir`` is None on object storage, ``tracked`` the MLflow run's id."""
     import ray.train
     import ray.train.torch
 
