@@ -25,7 +25,7 @@ def load_vfiformer(path: Path | str) -> VFIformer:
     ledger = Ledger(find_state(read_checkpoint(path), None, path), str(path))
     config, crop_size = _shape(ledger)
     model = VFIformer(config)
-    model.load_state_dict({name: ledger.take(name, own.shape) for name, own in model.state_dict().items()})
+    model.load_state_dict({name: ledger.take(name, ours.shape) for name, ours in model.state_dict().items()})
     same, wide = shift_masks(crop_size, crop_size, config.window)
     tables = {"attn_mask": same, "attn_mask_x": same, "attn_mask_y": wide}
     tables["relative_position_index"] = relative_positions(config.window)

@@ -45,7 +45,7 @@ def convert_clip4idc(ledger: Ledger, *, tokenizer: str | None = None, separate_l
             f"{ledger.source} has embeddings of {size} tokens, and the tokenizer {tokenizer!r} has {len(tokens)}"
         )
     encoder = PairEncoder(config, size, tokens)
-    encoder.load_state_dict({name: ledger.take(name, own.shape) for name, own in encoder.state_dict().items()})
+    encoder.load_state_dict({name: ledger.take(name, ours.shape) for name, ours in encoder.state_dict().items()})
     ledger.drop("decoder.", "part of CLIP4IDC's caption decoder, which this project does not have")
     ledger.close()
     return encoder
