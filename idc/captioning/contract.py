@@ -30,10 +30,12 @@ UNSURE_BETWEEN = (0.25, 0.75)
 Verdict = Literal["changed", "unchanged", "unsure"]
 ClaimKind = Literal["appeared", "gone", "moved", "replaced", "changed"]
 Speed = Literal["auto", "exact", "fast", "bf16"]
-Capability = Literal["map", "answer"]
+Capability = Literal["map", "score", "sample", "answer"]
 
 CAPABILITIES: dict[Capability, str] = {
     "map": "compute a change map",
+    "score": "compute the probability of given captions",
+    "sample": "sample captions at random",
     "answer": "answer questions about a pair",
 }
 """Capability -> what a captioner with it can do."""
@@ -58,6 +60,23 @@ class Candidate(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """JSON-able dict with the field names that every API uses."""
         return {"caption": self.caption, "confidence": self.confidence, "log_probability": self.log_probability}
+
+
+class CaptionScore(NamedTuple):
+    """The log-probability of a given caption.
+
+    Attributes:
+        total: natural logarithm, sum over the caption's tokens, end token included.
+        tokens: number of these tokens.
+    """
+
+    total: float
+    tokens: int
+
+    @property
+    def mean(self) -> float:
+        """Mean per token, comparable to :attr:`Candidate.log_probability`."""
+        return self.total / self.tokens
 
 
 class InputSize(NamedTuple):
@@ -450,6 +469,38 @@ class Captioner(Protocol):
     ) -> list[Description]:
         """:meth:`describe` of at least one pair; refuses impossible options (:func:`beams_of`)."""
         ...
+
+    def score(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
+    ) -> list[list[CaptionScore]]:
+        """Capability "score": the log-probability of given captions under the model, by teacher forcing.
+
+        Args:
+            captions: per pair, the captions to score.
+
+        Returns:
+            Per pair, one score per caption. That of a caption which the model itself generated equals the probability
+            of its :class:`Candidate`.
+        """
+        raise Unsupported(self, "score")
+
+    def sample(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        n: int,
+        *,
+        temperature: float = 1.0,
+        seed: int = 0,
+    ) -> list[list[Candidate]]:
+        """Capability "sample": ``n`` captions per pair, drawn token by token; texts may repeat.
+
+        Args:
+            temperature: divides the logits of the distribution that is drawn from. Log-probabilities of the result are
+                always those at temperature 1.
+            seed: equal seeds and batches give equal samples.
+        """
+        raise Unsupported(self, "sample")
 
     def answer(
         self,

@@ -1,4 +1,4 @@
-"""Batched greedy search and beam search over any decoder that can advance one position at a time.
+"""Batched greedy search, beam search and sampling over any decoder that can advance one position at a time.
 
 Self-attention keys and values are cached; cross-attention keys and values are computed once per batch. ``cached=False``
 runs the whole prefix again at every step and gives the same tokens; it exists for comparison (see
@@ -36,7 +36,7 @@ class CachedDecoder(Protocol):
 
 class Decoded(NamedTuple):
     """Generated ids, without the begin token; ``pad`` after the end token. With several hypotheses per pair every
-    tensor has a dimension N of them after B, the best first.
+    tensor has a dimension N of them after B, the best first (samples: in the order of drawing).
 
     Attributes:
         ids: (B, T) int64.
@@ -135,3 +135,54 @@ def decode(
         # Stable, so that of equal scores the first is the one that argmax takes.
         best = first_row + final.argsort(dim=-1, descending=True, stable=True)[:, :hypotheses]
     return Decoded(ids[best, 1:], score.flatten()[best], length[best])
+
+
+@torch.no_grad()
+def sample(
+    decoder: CachedDecoder,
+    memory_BSD: Tensor,
+    count: int,
+    *,
+    bos: int,
+    eos: int,
+    pad: int,
+    max_length: int,
+    banned: tuple[int, ...] = (),
+    temperature: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Decoded:
+    """Draw ``count`` captions of each pair, token by token: tensors have the dimensions (B, count, ...).
+
+    Args:
+        memory_BSD, bos, eos, pad, max_length, banned: as :func:`decode`.
+        temperature: divides the logits of the distribution that is drawn from, in which banned tokens have probability
+            zero. The log-probabilities of the result are those of the scoring rule, at temperature 1.
+        generator: random generator on the device of ``memory_BSD``.
+    """
+    if count < 1 or max_length < 1 or not temperature > 0:
+        raise ValueError(
+            f"count and max_length must be at least 1 and temperature above 0, got count={count}, "
+            f"max_length={max_length}, temperature={temperature}"
+        )
+    pairs, device = memory_BSD.shape[0], memory_BSD.device
+    rows = pairs * count
+    cache = decoder.start(memory_BSD, max_length, count)
+    ids = torch.full((rows, max_length + 1), pad, dtype=torch.long, device=device)
+    ids[:, 0] = bos
+    score = torch.zeros(rows, device=device)
+    ended = torch.zeros(rows, dtype=torch.bool, device=device)
+    length = torch.zeros(rows, dtype=torch.long, device=device)
+    forbidden = torch.tensor(banned, dtype=torch.long, device=device)
+    for position in range(max_length):
+        logits_RV = decoder.step(ids[:, position], position, cache).float()
+        log_RV = logits_RV.log_softmax(dim=-1)
+        weights_RV = (logits_RV / temperature).index_fill(1, forbidden, float("-inf")).softmax(dim=-1)
+        words = torch.multinomial(weights_RV, 1, generator=generator)
+        score = score + log_RV.gather(1, words).squeeze(1).masked_fill(ended, 0.0)
+        words = words.squeeze(1).masked_fill(ended, pad)
+        ids[:, position + 1] = words
+        length = length + (~ended).long()
+        ended = ended | (words == eos)
+        if bool(ended.all()):
+            break
+    return Decoded(*(part.unflatten(0, (pairs, count)) for part in (ids[:, 1:], score, length)))

@@ -1,4 +1,4 @@
-"""A captioner with our own text decoder: captions and candidates from the memory of pairs.
+"""A captioner with our own text decoder: captions, candidates, scores and samples from the memory of pairs.
 
 A system subclasses :class:`WordCaptioner` with three methods: how pairs are encoded, which part of that the decoder
 reads, and what else of it belongs in a description.
@@ -23,6 +23,7 @@ from idc.captioning.contract import (
     Candidate,
     Capability,
     Captioner,
+    CaptionScore,
     ClassMap,
     Description,
     InputSize,
@@ -32,7 +33,7 @@ from idc.captioning.contract import (
     number_of_pairs,
 )
 from idc.captioning.familiarity import Familiarity
-from idc.nn.decoding import CachedDecoder, Decoded, decode
+from idc.nn.decoding import CachedDecoder, Decoded, decode, sample
 from idc.training.artifact import Artifact
 from idc.util.cores import bfloat16_is_native
 
@@ -57,7 +58,7 @@ class DescriptionExtras:
 
 
 class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
-    """A loaded artifact.
+    """A loaded artifact, which also scores and samples.
 
     Args:
         artifact: has a vocabulary; its calibration and familiarity are read if it has them.
@@ -67,7 +68,7 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
             ``max_length`` and ``banned``.
         beams, length_penalty: of the search, by default; those that the artifact was validated with.
         evidence: names of the system's evidence of a change.
-        capabilities: see :class:`idc.captioning.contract.Captioner`.
+        capabilities: besides "score" and "sample".
         image_size: height and width (or one number for both) to which every image is resized.
         cached: cache the decoder's keys and values in a search.
         speed: "bf16" computes in bfloat16 where autocast does, all others in float32; for systems that do not override
@@ -93,7 +94,7 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         self.path, self.vocabulary, self.trained_on = artifact.path, artifact.vocabulary, artifact.trained_on
         self.calibration = Calibration.load(artifact.path, evidence=evidence)
         self.familiarity = Familiarity.read(artifact.path)
-        self.capabilities: frozenset[Capability] = frozenset(capabilities)
+        self.capabilities: frozenset[Capability] = frozenset(("score", "sample", *capabilities))
         self.device = device
         self.beams, self.length_penalty = beams, length_penalty
         height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
@@ -163,6 +164,52 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
             return descriptions
         return [replace(description, changed=self.calibration(description)) for description in descriptions]
 
+    def score(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
+    ) -> list[list[CaptionScore]]:
+        """See :meth:`idc.captioning.contract.Captioner.score`. A word outside the vocabulary counts as the unknown
+        word, and a caption is cut to the number of steps of a search. One that fills all of them has no room for the
+        end token and is scored without it, as in the search."""
+        count = number_of_pairs(befores, afters)
+        if len(captions) != count:
+            raise ValueError(f"{len(captions)} lists of captions for {count} pairs; give one list per pair")
+        tokens = [[self._tokens(caption) for caption in texts] for texts in captions]
+        rows = [ids for texts in tokens for ids in texts]
+        if not rows:
+            return [[] for _ in captions]
+        longest, bos, pad = max(map(len, rows)), self._rules["bos"], self._rules["pad"]
+        padded = [[bos, *ids, *[pad] * (longest - len(ids))] for ids in rows]
+        with self._running():
+            memory = self._memory(self._encode(befores, afters))
+            pair_of_row = torch.tensor([pair for pair, texts in enumerate(tokens) for _ in texts], device=self.device)
+            ids_RT = torch.tensor(padded, device=self.device)
+            log_RTV = self._decoder(ids_RT[:, :-1], memory[pair_of_row]).float().log_softmax(dim=-1)
+            words_RT = log_RTV.gather(-1, ids_RT[:, 1:].unsqueeze(-1)).squeeze(-1)
+        logs = iter(words_RT.tolist())
+        return [[CaptionScore(math.fsum(next(logs)[: len(ids)]), len(ids)) for ids in texts] for texts in tokens]
+
+    def sample(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        n: int,
+        *,
+        temperature: float = 1.0,
+        seed: int = 0,
+    ) -> list[list[Candidate]]:
+        """See :meth:`idc.captioning.contract.Captioner.sample`."""
+        if not number_of_pairs(befores, afters):
+            return []
+        generator = torch.Generator(self.device).manual_seed(seed)
+        with self._running():
+            memory = self._memory(self._encode(befores, afters))
+            sampled = sample(self._decoder, memory, n, **self._rules, temperature=temperature, generator=generator)
+        parts = (part.tolist() for part in (sampled.ids, sampled.lengths, sampled.log_probability))
+        return [
+            [Candidate(self._text(ids), total / length) for ids, length, total in zip(*pair, strict=True)]
+            for pair in zip(*parts, strict=True)
+        ]
+
     def _search(self, memory: Tensor, beams: int, hypotheses: int | None = None) -> Decoded:
         return decode(
             self._decoder,
@@ -173,6 +220,12 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
             hypotheses=hypotheses,
             cached=self._cached,
         )
+
+    def _tokens(self, caption: str) -> list[int]:
+        """Ids of a caption without the beginning mark; the end mark only if a search could generate it."""
+        steps = self._rules["max_length"]
+        words = self.vocabulary.encode(caption)[1:-1][:steps]
+        return words if len(words) == steps else [*words, self._rules["eos"]]
 
     def _text(self, ids: list[int]) -> str:
         return self.vocabulary.decode([self._rules["bos"], *ids])

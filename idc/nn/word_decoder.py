@@ -137,8 +137,8 @@ class CachingDecoder(nn.Module, ABC):
         return decode(self, memory_BSD, **{**self.rules(), **options})
 
     def rules(self) -> dict[str, Any]:
-        """Arguments of :func:`idc.nn.decoding.decode`: the marks, the longest caption, and that the unknown word,
-        padding and a second beginning mark are never generated."""
+        """Arguments of :func:`idc.nn.decoding.decode` and :func:`~idc.nn.decoding.sample`: the marks, the longest
+        caption, and that the unknown word, padding and a second beginning mark are never generated."""
         unk, pad, bos, eos = OWN_IDS.unk, OWN_IDS.pad, OWN_IDS.bos, OWN_IDS.eos
         longest = self.config.max_length - 1
         return {"bos": bos, "eos": eos, "pad": pad, "max_length": longest, "banned": (unk, pad, bos)}

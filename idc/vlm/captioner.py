@@ -1,4 +1,4 @@
-"""A vision-language model as a captioner: captions, candidates, answers in dialogues, change maps.
+"""A vision-language model as a captioner: captions, candidates, scores, samples, answers in dialogues, change maps.
 
 One vision pass serves everything that is asked about a batch of pairs. A system whose model does more with the images
 than its base subclasses :class:`VlmCaptioner` and overrides :meth:`VlmCaptioner.encode`, for change maps of its own
@@ -24,6 +24,7 @@ from idc.captioning.contract import (
     Candidate,
     Capability,
     Captioner,
+    CaptionScore,
     Description,
     InputSize,
     SearchOptions,
@@ -67,7 +68,7 @@ class Pairs:
 
 
 class VlmCaptioner(Captioner):
-    """Also computes change maps and answers.
+    """Also computes change maps, scores, samples and answers.
 
     Args:
         model: the transformers model, in evaluation mode on its device (of a PEFT model, ``get_base_model()``, whose
@@ -80,7 +81,7 @@ class VlmCaptioner(Captioner):
         ValueError: the model's tokenizer has no chat template or no end token, or the prompt contains control tokens.
     """
 
-    capabilities: frozenset[Capability] = frozenset(("map", "answer"))
+    capabilities: frozenset[Capability] = frozenset(("map", "score", "sample", "answer"))
 
     def __init__(
         self,
@@ -175,6 +176,50 @@ class VlmCaptioner(Captioner):
             descriptions.append(description)
         return descriptions
 
+    def score(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
+    ) -> list[list[CaptionScore]]:
+        """See :meth:`idc.captioning.contract.Captioner.score`. A caption is cut to the maximum length of a generated
+        one; if it fills that, it is scored without an end token, as when it is generated. A caption is tokenized anew:
+        a model may have generated the same text in other tokens.
+
+        Raises:
+            ValueError: not one list of captions per pair, or a caption contains the model's control tokens.
+        """
+        count = number_of_pairs(befores, afters)
+        if len(captions) != count:
+            raise ValueError(f"{len(captions)} lists of captions for {count} pairs; give one list per pair")
+        most = self.settings.max_new_tokens
+        answers = [[self.chat.answer_ids(text)[:most] for text in texts] for texts in captions]
+        if not any(answers):
+            return [[] for _ in captions]
+        with torch.inference_mode():
+            pairs = self._encoded(befores, afters)
+            return self._scores(pairs, self._prompts(pairs), answers)
+
+    def sample(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        n: int,
+        *,
+        temperature: float = 1.0,
+        seed: int = 0,
+    ) -> list[list[Candidate]]:
+        """See :meth:`idc.captioning.contract.Captioner.sample`.
+
+        Raises:
+            ValueError: ``n`` is below 1, or the temperature is not positive.
+        """
+        if n < 1 or temperature <= 0:
+            raise ValueError(f"n must be at least 1 and temperature positive, got n={n}, temperature={temperature}")
+        if not number_of_pairs(befores, afters):
+            return []
+        with torch.inference_mode():
+            pairs = self._encoded(befores, afters)
+            sampled = self._generate(pairs, self._prompts(pairs), hypotheses=n, temperature=temperature, seed=seed)
+        return [[self._candidate(hypothesis) for hypothesis in samples] for samples in sampled]
+
     def answer(
         self,
         befores: Sequence[np.ndarray],
@@ -244,15 +289,22 @@ class VlmCaptioner(Captioner):
         inputs = self._to_device(batch) | dict(pairs.pixels)
         return generate(self.model, inputs, pairs.encoded, self.family, settings or self.settings, **options)
 
+    def _scores(
+        self, pairs: Pairs, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[Sequence[int]]]
+    ) -> list[list[CaptionScore]]:
+        """For each pair the scores of its answers (ids with end tokens) to its prompt."""
+        images = [(2 * pair, 2 * pair + 1) for pair in range(len(prompts))]
+        totals, counts = answer_log_probabilities(
+            self.model, prompts, answers, pairs.encoded, pairs.pixels, images, self.family
+        )
+        scores = iter([CaptionScore(*score) for score in zip(totals.tolist(), counts.tolist(), strict=True)])
+        return [[next(scores) for _ in rows] for rows in answers]
+
     def _yes_odds(self, pairs: Pairs) -> list[float]:
         """log p(yes) - log p(no) of each pair, asked whether anything changed."""
         prompts = self._prompts(pairs, change_question)
-        answers = [[self.chat.answer_ids(text) for text in YES_OR_NO]] * len(prompts)
-        images = [(2 * pair, 2 * pair + 1) for pair in range(len(prompts))]
-        totals, _ = answer_log_probabilities(
-            self.model, prompts, answers, pairs.encoded, pairs.pixels, images, self.family
-        )
-        return [yes - no for yes, no in totals.view(-1, 2).tolist()]
+        answers = [self.chat.answer_ids(text) for text in YES_OR_NO]
+        return [yes.total - no.total for yes, no in self._scores(pairs, prompts, [answers] * len(prompts))]
 
     def _progress(self, on_text: Sequence[Callable[[str], None] | None]) -> Callable[[int, Sequence[int]], None]:
         """``progress`` of :func:`idc.vlm.generate.generate` that passes on the new text of each answer."""

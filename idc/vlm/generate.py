@@ -1,4 +1,4 @@
-"""Answers by transformers' own ``generate``: greedy and beams, each with its log-probability.
+"""Answers by transformers' own ``generate``: greedy, beams, samples, each with its log-probability.
 
 The settings are ours alone. The generation config of a model, which ``generate`` would merge into them, may sample or
 punish repeated words; the log-probabilities would then be those of another distribution.
@@ -18,6 +18,9 @@ from idc.vlm.batch import model_inputs, pad_id
 from idc.vlm.config import GenerateConfig
 from idc.vlm.family import Family
 
+_SAMPLING: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+"""Samples of the whole distribution; the default of transformers is to draw one of the 50 most probable words."""
+
 
 @dataclass(frozen=True)
 class Hypothesis:
@@ -25,7 +28,7 @@ class Hypothesis:
 
     Attributes:
         ids: its tokens, the end token included if it has one.
-        total: natural logarithm of its probability, sum over the tokens.
+        total: natural logarithm of its probability, sum over the tokens, at temperature 1.
         ended: it ends with the end token, not because it reached the maximum length.
     """
 
@@ -48,6 +51,8 @@ def generate(
     settings: GenerateConfig,
     *,
     hypotheses: int = 1,
+    temperature: float | None = None,
+    seed: int = 0,
     progress: Callable[[int, Sequence[int]], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """Generate answers to a batch of prompts.
@@ -56,20 +61,23 @@ def generate(
         model: the transformers model (of a PEFT model, its base model), in evaluation mode.
         batch: of :func:`idc.vlm.batch.collate_encoded` with padding at the left, on the model's device.
         encoded: features of the batch's images, None if it has none; they do not change.
-        hypotheses: answers per prompt, at most as many as there are beams.
+        hypotheses: answers per prompt: final beams, at most as many as there are beams; or samples.
+        temperature: draw at random, with logits divided by this, in place of a search; beams do not count then.
+        seed: of the draws; equal seeds and batches give equal samples.
         progress: called after each step with every prompt's index and the tokens of its answer so far, until the answer
             ends; of a search with one beam only.
 
     Returns:
-        Per prompt its answers, the best first.
+        Per prompt its answers; of a search the best first.
     """
     from transformers import GenerationConfig, LogitsProcessorList
 
+    beams = settings.beams if temperature is None else 1
     end: int = family.tokenizer.eos_token_id
     config = GenerationConfig(
         max_new_tokens=settings.max_new_tokens,
-        do_sample=False,
-        num_beams=settings.beams,
+        **({"do_sample": False} if temperature is None else _SAMPLING),
+        num_beams=beams,
         num_return_sequences=hypotheses,
         length_penalty=settings.length_penalty,
         early_stopping=False,
@@ -79,10 +87,13 @@ def generate(
         use_cache=True,
     )
     start = batch["input_ids"].shape[1]
-    recorder = _recorder(start, settings.beams, end, family.image_id)
+    recorder = _recorder(start, beams, end, family.image_id, temperature or 1.0)
     if encoded is not None:  # a copy: generate repeats the features of what it is given for its beams
         encoded = family.pick(encoded, range(len(encoded.pooler_output)))
-    with _only_our_settings(model):
+    gpus = [model.device] if model.device.type == "cuda" else []
+    with _only_our_settings(model), torch.random.fork_rng(devices=gpus, enabled=temperature is not None):
+        if temperature is not None:
+            torch.manual_seed(seed)
         sequences = model.generate(
             **model_inputs(batch, encoded, family),
             generation_config=config,
@@ -90,7 +101,10 @@ def generate(
             streamer=None if progress is None else _streamer(progress, end),
         )
     answers = [_cut(ids, end) for ids in sequences[:, start:].tolist()]
-    rows = [Hypothesis(ids, recorder.total(row // hypotheses, ids), ids[-1] == end) for row, ids in enumerate(answers)]
+    rows = [
+        Hypothesis(ids, recorder.total(row // hypotheses if beams > 1 else row, ids), ids[-1] == end)
+        for row, ids in enumerate(answers)
+    ]
     return [rows[first : first + hypotheses] for first in range(0, len(rows), hypotheses)]
 
 
@@ -132,7 +146,7 @@ def _streamer(progress: Callable[[int, Sequence[int]], None], end: int) -> Any:
     return Streamer()
 
 
-def _recorder(start: int, beams: int, end: int, image: int) -> Any:
+def _recorder(start: int, beams: int, end: int, image: int, temperature: float) -> Any:
     """Adds up the log-probabilities of all that ``generate`` might return, without keeping its scores: those of 32
     pairs, 4 beams, 64 tokens and 150,000 words would be 5 GB. An answer has no image tokens: there would be no image
     for them.
@@ -161,10 +175,11 @@ def _recorder(start: int, beams: int, end: int, image: int) -> Any:
             self._rows = {name: row for row, name in enumerate(names)}
             for (group, ids), total, value in zip(names, self._totals, self._logs_RV[:, end].tolist(), strict=True):
                 self._ended.setdefault((group, (*ids, end)), total + value)
+            scores = scores if temperature == 1.0 else scores / temperature
             return scores.index_fill(1, torch.tensor([image], device=scores.device), -torch.inf)
 
         def total(self, group: int, ids: tuple[int, ...]) -> float:
-            """Of an answer to a prompt."""
+            """Of an answer to a prompt (of samples: of a row)."""
             if ids[-1] == end:
                 return self._ended[group, ids]
             row = self._rows[group, ids[:-1]]

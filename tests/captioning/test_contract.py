@@ -60,9 +60,9 @@ def test_only_a_pair_below_the_threshold_gets_a_warning_and_it_names_what_the_mo
 
 def test_a_captioner_is_refused_where_it_lacks_a_capability() -> None:
     captioner = ToyCaptioner(lambda befores, afters: ["no change"])
-    with pytest.raises(ValueError, match=r"^map: this captioner cannot compute a change map .*capabilities: none"):
-        require(captioner, "map")
-    captioner.capabilities = frozenset({"map"})
+    with pytest.raises(ValueError, match=r"^score: this captioner cannot compute the probability .*capabilities: none"):
+        require(captioner, "score")
+    captioner.capabilities = frozenset({"map", "answer"})
     assert require(captioner, "map") is captioner
-    with pytest.raises(ValueError, match=r"^answer: .* answer questions about a pair .*capabilities: map"):
-        require(captioner, "answer")
+    with pytest.raises(ValueError, match=r"^sample: .* sample captions at random .*capabilities: answer, map"):
+        require(captioner, "sample")

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from idc.nn.decoding import decode
+from idc.nn.decoding import decode, sample
 from idc.systems.procap.config import DecoderConfig
 from idc.systems.procap.text_decoder import TextDecoder
 
@@ -118,3 +118,27 @@ def test_impossible_beam_count_is_refused() -> None:
     for wrong in (0, 4):
         with pytest.raises(ValueError, match=f"hypotheses={wrong}: beams=3 give 1 to 3"):
             search(make_decoder(0), torch.randn(1, 3, 24), beams=3, hypotheses=wrong)
+
+
+def test_samples_follow_the_distribution_and_keep_its_rules() -> None:
+    """Captions of one token, many of them: frequencies are the model's probabilities without the banned words."""
+    decoder, memory = make_decoder(2), torch.randn(2, 5, 24)
+    options = {"bos": BOS, "eos": EOS, "pad": PAD, "banned": (UNK, PAD)}
+    with torch.no_grad():
+        exact = decoder(torch.full((2, 1), BOS), memory)[:, 0]
+    found = sample(decoder, memory, 4000, max_length=1, generator=torch.Generator().manual_seed(0), **options)
+    assert found.ids.shape == (2, 4000, 1)
+    allowed = exact.index_fill(1, torch.tensor([UNK, PAD]), float("-inf")).softmax(-1)
+    for row, ids in zip(allowed, found.ids.squeeze(-1), strict=True):
+        assert torch.allclose(torch.bincount(ids, minlength=VOCABULARY) / 4000, row, atol=0.03)
+    assert torch.allclose(found.log_probability, exact.log_softmax(-1).gather(1, found.ids.squeeze(-1)), atol=1e-4)
+    with torch.no_grad():
+        decoder.word_bias[EOS] += 3  # captions of several lengths
+    longer = sample(decoder, memory, 50, max_length=9, generator=torch.Generator().manual_seed(0), **options)
+    assert longer.lengths.unique().numel() > 1
+    for row, length in zip(longer.ids.flatten(0, 1).tolist(), longer.lengths.flatten().tolist(), strict=True):
+        assert row[length - 1] == EOS or length == 9
+        assert EOS not in row[: length - 1]
+        assert all(token == PAD for token in row[length:])
+    with pytest.raises(ValueError, match="temperature=0"):
+        sample(decoder, memory, 1, max_length=1, temperature=0, **options)

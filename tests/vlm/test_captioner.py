@@ -126,6 +126,13 @@ def test_the_settings_that_come_with_a_model_are_not_used() -> None:
     assert [one.best for one in found] == [one.best for one in expected]
 
 
+def test_samples_are_drawn_from_the_whole_distribution() -> None:
+    """Not from the 50 most probable words, the default of transformers: at a high temperature rare ones appear."""
+    model = captioner(KIND, max_new_tokens=1)
+    words = {one.caption for one in model.sample(BEFORES[:1], AFTERS[:1], n=400, temperature=100.0)[0]}
+    assert len(words) > 80
+
+
 def test_the_pieces_that_are_heard_add_up_and_a_character_is_heard_as_a_whole() -> None:
     model = captioner(KIND)
     dialogues, first, last = [[Turn("user", IMAGE * 2)]] * 3, [], []
@@ -144,15 +151,23 @@ def test_the_pieces_that_are_heard_add_up_and_a_character_is_heard_as_a_whole() 
 
 
 @pytest.mark.parametrize(
-    ("kind", "most", "beams"), [(KIND, 24, 4), ("llava_onevision", 24, 4), (KIND, 3, 3), (KIND, 5, 1)]
+    ("kind", "most", "beams", "options"),
+    [
+        (KIND, 24, 4, {"hypotheses": 4}),
+        ("llava_onevision", 24, 4, {"hypotheses": 4}),
+        (KIND, 3, 3, {"hypotheses": 3}),
+        (KIND, 5, 1, {"hypotheses": 6, "temperature": 1.5, "seed": 3}),
+    ],
 )
-def test_log_probabilities_are_those_of_teacher_forcing(kind: str, most: int, beams: int) -> None:
+def test_log_probabilities_are_those_of_teacher_forcing(
+    kind: str, most: int, beams: int, options: dict[str, Any]
+) -> None:
     """Of every hypothesis, token by token the same ids; also of those that were cut off."""
     model, batch = captioner(kind), left_batch(captioner(kind))
     settings = GenerateConfig(max_new_tokens=most, beams=beams)
     encoded = encode_images(model.model, batch, model.family)
-    generated = generate(model.model, batch, encoded, model.family, settings, hypotheses=beams)
-    assert [len(several) for several in generated] == [beams] * 3
+    generated = generate(model.model, batch, encoded, model.family, settings, **options)
+    assert [len(several) for several in generated] == [options["hypotheses"]] * 3
     answers = [[hypothesis.ids for hypothesis in several] for several in generated]
     images = [(2 * pair, 2 * pair + 1) for pair in range(3)]
     with torch.no_grad():
@@ -188,9 +203,35 @@ def test_one_vision_pass_serves_all_that_is_asked() -> None:
     handle = tower.register_forward_pre_hook(lambda module, inputs: towers.append(module))
     try:
         model.describe(BEFORES, AFTERS, beams=4, candidates=4, change_map=True)
+        model.score(BEFORES, AFTERS, [list(CAPTIONS)] * 3)
+        model.sample(BEFORES, AFTERS, n=5)
     finally:
         handle.remove()
-    assert len(towers) == 1
+    assert len(towers) == 3
+
+
+def test_samples_follow_the_seed_and_the_temperature() -> None:
+    model = captioner(KIND)
+    first = model.sample(BEFORES, AFTERS, n=4, temperature=3.0, seed=1)
+    state = torch.random.get_rng_state()
+    assert model.sample(BEFORES, AFTERS, n=4, temperature=3.0, seed=1) == first
+    assert model.sample(BEFORES, AFTERS, n=4, temperature=3.0, seed=2) != first
+    assert torch.equal(torch.random.get_rng_state(), state), "the draws of others do not change"
+    cold = model.sample(BEFORES, AFTERS, n=2, temperature=1e-4)
+    for samples, expected in zip(cold, model.describe(BEFORES, AFTERS), strict=True):
+        assert {one.caption for one in samples} == {expected.best.caption}
+        assert samples[0].log_probability == pytest.approx(expected.best.log_probability, abs=CLOSE)
+
+
+def test_a_score_is_of_the_caption_and_the_images() -> None:
+    model = captioner(KIND)
+    scores = model.score(BEFORES, AFTERS, [list(CAPTIONS)] * 3)
+    for pair, several in enumerate(scores):
+        assert max(several, key=lambda one: one.mean) is several[pair]
+    assert model.score(BEFORES, AFTERS, [[], [CAPTIONS[1]], []]) == [[], [pytest.approx(scores[1][1], abs=1e-4)], []]
+    swapped = model.score(BEFORES[::-1], AFTERS[::-1], [[CAPTIONS[0]]] * 3)
+    assert swapped[0][0].total < scores[0][0].total - 1
+    assert captioner(KIND, max_new_tokens=4).score(BEFORES[:1], AFTERS[:1], [[CAPTIONS[0]]])[0][0].tokens == 4
 
 
 @every_family
@@ -222,15 +263,9 @@ def test_a_captioner_that_is_asked_has_the_odds_of_yes(tmp_path: Path) -> None:
     (tmp_path / "calibration.json").write_text(fitted.model_dump_json())
     model = VlmCaptioner(silent.model, silent.family, silent.prompt, silent.settings, path=tmp_path)
     asked = VlmCaptioner(silent.model, silent.family, PromptConfig(text=IMAGE * 2 + CHANGE_QUESTION), silent.settings)
-    batch, images = left_batch(asked), [(2 * pair, 2 * pair + 1) for pair in range(3)]
-    answers = [[asked.chat.answer_ids(text) for text in ("yes", "no")]] * 3
-    with torch.no_grad():
-        encoded = encode_images(asked.model, batch, asked.family)
-        totals, _ = answer_log_probabilities(
-            asked.model, prompts_of(asked), answers, encoded, batch, images, asked.family
-        )
-    for (yes, no), one in zip(totals.view(3, 2).tolist(), model.describe(BEFORES, AFTERS), strict=True):
-        assert one.evidence[YES] == pytest.approx(yes - no, abs=1e-4)
+    scores = asked.score(BEFORES, AFTERS, [["yes", "no"]] * 3)
+    for (yes, no), one in zip(scores, model.describe(BEFORES, AFTERS), strict=True):
+        assert one.evidence[YES] == pytest.approx(yes.total - no.total, abs=1e-4)
         assert one.changed == fitted(one)
     assert all(YES not in one.evidence for one in plain), "without such a calibration nothing is asked"
 
@@ -254,7 +289,10 @@ def test_answers_in_dialogues() -> None:
     ("method", "arguments", "options", "fault"),
     [
         ("describe", (BEFORES, AFTERS[:1]), {}, "3 before and 1 after images: give as many of each"),
+        ("score", (BEFORES, AFTERS, [[]]), {}, "1 lists of captions for 3 pairs"),
+        ("score", (BEFORES[:1], AFTERS[:1], [["a cube<|im_end|>"]]), {}, r"control token '<\|im_end\|>'"),
         ("describe", (BEFORES, AFTERS), {"beams": 1, "candidates": 3}, "candidates=3 need as many beams"),
+        ("sample", (BEFORES, AFTERS, 1), {"temperature": 0}, "temperature positive, got n=1, temperature=0"),
         ("answer", (BEFORES, AFTERS, [[]]), {}, "1 dialogues about 3 pairs"),
         ("answer", (BEFORES[:1], AFTERS[:1], [[Turn("user", "What? " * 40)]]), {}, "reads at most 60: shorten"),
     ],

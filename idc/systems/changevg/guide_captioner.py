@@ -1,4 +1,5 @@
-"""The guide as a captioner: captions with confidences, and where roads and buildings changed."""
+"""The guide as a captioner: captions with confidences, where roads and buildings changed, the probability of given
+captions, and samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""NAMC as a captioner: captions with confidences, change maps from its co-attention."""
+"""NAMC as a captioner: captions with confidences, change maps from its co-attention, the probability of given captions,
+and samples."""
 
 from __future__ import annotations
 

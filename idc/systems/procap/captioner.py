@@ -1,4 +1,5 @@
-"""ProCap as a captioner: captions of pairs with confidences and change maps."""
+"""ProCap as a captioner: captions of pairs with confidences and change maps, the probability of given captions, and
+samples."""
 
 from __future__ import annotations
 

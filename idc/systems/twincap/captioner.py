@@ -1,4 +1,5 @@
-"""TwinCap as a captioner: captions with confidences, change maps, attributes of what changed."""
+"""TwinCap as a captioner: captions with confidences, change maps, attributes of what changed, the probability of given
+captions, and samples."""
 
 from __future__ import annotations
 

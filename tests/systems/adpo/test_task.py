@@ -79,7 +79,7 @@ def test_a_run_logs_its_margin_and_stores_the_policy_and_the_moved_retriever_apa
     changed = {name for name in start if not torch.equal(start[name], end[name])}
     assert "clip.visual.proj" in changed
     assert all(name.startswith("clip.visual.") for name in changed)
-    assert load_captioner(str(trained / "artifact"))([picture(1)], [picture(2)])
+    assert load_captioner(str(trained / "artifact")).score([picture(1)], [picture(2)], [["no change"]])  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -92,9 +92,10 @@ def test_captions_of_unequal_pairs_are_those_of_the_resized_pair_and_a_batch_is_
     captioner = captioner_of(artifact)
 
     def said(befores: list[np.ndarray], afters: list[np.ndarray]) -> tuple[list[str], list[list[float]]]:
-        """Of each pair its caption, and the caption's log-probability with the map."""
+        """Of each pair its caption, and the score of another with the map."""
         described = captioner.describe(befores, afters, change_map=True)
-        numbers = [[one.best.log_probability, *one.change_map.ravel()] for one in described]
+        scores = captioner.score(befores, afters, [["the cube"]] * len(befores))
+        numbers = [[score.total, *one.change_map.ravel()] for (score,), one in zip(scores, described, strict=True)]
         return [one.best.caption for one in described], numbers
 
     resized = [resize_image(after, before.shape[:2]) for before, after in zip(BEFORES, AFTERS, strict=True)]

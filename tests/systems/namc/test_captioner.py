@@ -35,7 +35,7 @@ def test_the_artifact_is_a_captioner_and_that_of_the_pretraining_is_not(
 ) -> None:
     loaded = load_captioner(str(captioner.path))
     assert loaded(*images) == [one.best.caption for one in captioner.describe(*images)]
-    assert captioner.capabilities == {"map"}
+    assert captioner.capabilities == {"map", "score", "sample"}
     with pytest.raises(ValueError, match=r"is pre-trained only and writes no captions; train it with jobs/finetune"):
         load_captioner(str(runs / "pretrain" / "artifact"))
 

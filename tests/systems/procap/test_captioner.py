@@ -121,6 +121,25 @@ def test_equal_images_have_a_dark_map_and_a_patch_that_differs_shines(captioner:
     assert same.evidence[DISAGREEMENT] < other.evidence[DISAGREEMENT] < 0
 
 
+def test_given_captions_have_the_probability_of_the_search(captioner: PairCaptioner, images: Images) -> None:
+    described = captioner.describe(*images, beams=1)
+    own = [one.best.caption for one in described]
+    long = "the big red cube, that is left of it, has moved"
+    scored = captioner.score(*images, [[own[i], long, ""][: 1 + i] for i in range(len(own))])
+    assert [len(scores) for scores in scored] == [1, 2, 3, 3, 3, 3]
+    expected = [one.best.log_probability for one in described]
+    assert [scores[0].mean for scores in scored] == pytest.approx(expected, abs=1e-4)
+    for scores, caption in zip(scored, own, strict=True):
+        assert scores[0].tokens == len(captioner.vocabulary.encode(caption)) - 1
+        assert scores[0].total == pytest.approx(scores[0].mean * scores[0].tokens)
+    assert scored[2][2].tokens == 1, "the empty caption is its end token"
+    alone = captioner.score([images[0][4]], [images[1][4]], [[long]])
+    assert scored[4][1].total == pytest.approx(alone[0][0].total, abs=1e-4)
+    assert captioner.score(images[0][:1], images[1][:1], [[]]) == [[]]
+    with pytest.raises(ValueError, match="1 lists of captions for 6 pairs"):
+        captioner.score(*images, [["no change"]])
+
+
 def test_captions_of_no_words_and_of_all_steps(captioner_artifact: Path, images: Images) -> None:
     changeable = PairCaptioner(captioner_artifact)
     with torch.no_grad():
@@ -131,10 +150,24 @@ def test_captions_of_no_words_and_of_all_steps(captioner_artifact: Path, images:
         assert np.isfinite(one.change_map).all()
     with torch.no_grad():
         changeable.captioner.decoder.word_bias[EOS] -= 200
+    described = changeable.describe(*images, beams=1)
     steps = changeable.captioner.decoder.config.max_length - 1
-    for one in changeable.describe(*images, beams=1):
-        assert len(changeable.vocabulary.encode(one.best.caption)) - 2 == steps
-        assert np.isfinite(one.best.log_probability)
+    found = changeable.score(*images, [[one.best.caption, one.best.caption + " and on"] for one in described])
+    for one, (scored, longer) in zip(described, found, strict=True):
+        assert scored.tokens == longer.tokens == steps
+        assert scored.mean == pytest.approx(one.best.log_probability, abs=1e-4)
+
+
+def test_samples_have_the_probability_that_score_gives_them(captioner: PairCaptioner, images: Images) -> None:
+    drawn = captioner.sample(*images, 4, seed=3)
+    assert drawn == captioner.sample(*images, 4, seed=3)
+    assert drawn != captioner.sample(*images, 4, seed=4)
+    scores = captioner.score(*images, [[one.caption for one in own] for own in drawn])
+    for own, scored in zip(drawn, scores, strict=True):
+        assert [one.log_probability for one in own] == pytest.approx([one.mean for one in scored], abs=1e-3)
+    greedy = captioner.describe(*images, beams=1)
+    cold = captioner.sample(*images, 2, temperature=1e-4)
+    assert [{one.caption for one in own} for own in cold] == [{one.best.caption} for one in greedy]
 
 
 def test_bf16_says_nearly_the_same(captioner_artifact: Path, images: Images) -> None:

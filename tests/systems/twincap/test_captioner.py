@@ -38,7 +38,7 @@ def test_the_artifact_is_a_captioner(artifact: Path, captioner: TwinCaptioner, i
     assert is_captioner(str(artifact))
     described = captioner.describe(*images)
     assert load_captioner(str(artifact))(*images) == [one.best.caption for one in described]
-    assert captioner.capabilities == {"map"}
+    assert captioner.capabilities == {"map", "score", "sample"}
     assert all(one.change_map is None for one in described)
     maps = np.stack([one.change_map for one in captioner.describe(*images, change_map=True)])  # type: ignore[misc]
     assert (maps.shape, maps.dtype) == ((6, 8, 8), np.float32)
