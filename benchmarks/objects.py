@@ -1,7 +1,7 @@
 """How often the captioner `objects` says the truth about two photographs, by set of pairs and detector.
 
     python -m benchmarks.objects --data FOLDER --clip FILE.mp4
-    python -m benchmarks.objects --data FOLDER --detector hf:ORG/NAME
+    python -m benchmarks.objects --data FOLDER --detector yolox.onnx
 
 ``FOLDER`` holds the sets as folders with a ``pairs.json`` (id, before, after); missing sets are left out. Frames of the
 clip are written as pairs. A viewer read the truths off the pairs (`object_truths.json`) and judged the sentences

@@ -3,7 +3,7 @@
     python jobs/caption.py before.png after.png
     python jobs/caption.py before.png after.png --json --candidates 3 --map map.png
     python jobs/caption.py before.png after.png --ignore 0,0,1,0.1 --ignore 420,300,640,360
-    python jobs/caption.py before.png after.png --names person,car,bottle
+    python jobs/caption.py before.png after.png --detector yolox_s.onnx --names person,car,bottle
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact before.png after.png
     python jobs/caption.py --artifact hf:Qwen/Qwen2.5-VL-3B-Instruct --device cuda before.png after.png
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact --input pairs.csv --out captions --local
@@ -131,8 +131,8 @@ def _pair_arguments() -> argparse.Namespace:
         "speed": add("--speed", choices=get_args(Speed), help="optimisations of the captioner (default: auto, those "
             "that change no caption and pay here); exact: none, fast: also what pays on some processors only, bf16: "
             "captions may differ"),
-        "objects.detector": add("--detector", help="what names objects: embedded (default), hf:ORG/NAME, the "
-            "folder of such a model, or none"),
+        "objects.detector": add("--detector", help="what names objects: embedded (default), the ONNX file of a YOLOX "
+            "model, hf:ORG/NAME, or none"),
         "objects.names": add("--names", help="objects that may be named, as in person,car (default: see "
             "docs/captioning.md)"),
         "objects.mode": add("--mode", choices=get_args(Mode), help="how images are compared: exact for screenshots and "

@@ -16,9 +16,9 @@ class ObjectsConfig(ConfigModel):
     """How `objects` compares two images and names what changed."""
 
     detector: str = Field(EMBEDDED, min_length=1)
-    """What names objects: `embedded`, 80 everyday classes (the extra `objects`); `hf:ORG/NAME`, an object
-    detector of the Hugging Face hub, or its folder; or `none`, with which regions are described by position and colour
-    alone."""
+    """What names objects: `embedded`, 80 everyday classes (the extra `objects`); the ONNX file of a YOLOX model;
+    `hf:ORG/NAME`, an object detector of the Hugging Face hub, or its folder; or `none`, with which regions are
+    described by position and colour alone."""
     names: tuple[str, ...] = ()
     """Names of the objects that may be said, as in `person,car`; for a detector that takes its classes as words, these
     words. Default: all that the detector knows, but those that detectors confuse."""

@@ -1,4 +1,10 @@
-"""Object detectors behind one interface: images in, boxes with names and scores out."""
+"""Object detectors behind one interface: images in, boxes with names and scores out.
+
+Besides the one of the extra ``objects`` there is nothing to install: any YOLOX network in ONNX is read by OpenCV. Those
+of its authors (Megvii, Apache-2.0) are at github.com/Megvii-BaseDetection/YOLOX/releases, tag 0.1.1rc0:
+``yolox_nano.onnx`` (4 MB, 416 x 416), ``yolox_tiny.onnx`` (20 MB), ``yolox_s.onnx`` (36 MB, 640 x 640) and larger ones,
+all of 80 classes of COCO. Files of tag 0.0.1 want other colours and find little.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +17,7 @@ from idc.config import did_you_mean
 from idc.systems import HUB
 from idc.systems.objects.detectors.contract import Detections, Detector
 from idc.systems.objects.detectors.embedded import EmbeddedDetector, embedded_identity, embedded_installed
+from idc.systems.objects.detectors.yolox import YoloxDetector, yolox_identity
 
 __all__ = ["Detections", "Detector", "detector_identity", "embedded_installed", "load_detector"]
 
@@ -35,10 +42,12 @@ def _loaded(source: str, names: tuple[str, ...], identity: str | None) -> Detect
     detector: Detector
     if source == EMBEDDED:
         detector = EmbeddedDetector()
-    else:
+    elif _is_model(source):
         from idc.systems.objects.detectors.hub_detector import HubDetector
 
         detector = HubDetector(source, names)
+    else:
+        detector = YoloxDetector(source)
     for name in names:
         if name not in detector.classes:
             raise ValueError(
@@ -57,11 +66,25 @@ def detector_identity(source: str) -> str | None:
         return None
     if source == EMBEDDED:
         return embedded_identity()
-    if not source.startswith(HUB) and not Path(source).expanduser().is_dir():
-        raise ValueError(
-            f"objects.detector: {source!r} is not {EMBEDDED}, {NONE}, the folder of a model or {HUB}ORG/NAME"
-            f"{did_you_mean(source, (EMBEDDED, NONE))}"
-        )
-    from idc.systems.objects.detectors.hub_detector import hub_identity
+    if _is_model(source):
+        from idc.systems.objects.detectors.hub_detector import hub_identity
 
-    return hub_identity(source)
+        return hub_identity(source)
+    return yolox_identity(source)
+
+
+def _is_model(source: str) -> bool:
+    """Whether a source is a model of transformers; else it is a file.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    path = Path(source).expanduser()
+    if source.startswith(HUB) or path.is_dir():
+        return True
+    if path.is_file() or source.endswith(".onnx"):
+        return False
+    raise ValueError(
+        f"objects.detector: {source!r} is not {EMBEDDED}, {NONE}, an ONNX file, the folder of a model or "
+        f"{HUB}ORG/NAME{did_you_mean(source, (EMBEDDED, NONE))}"
+    )

@@ -17,7 +17,7 @@ from idc.systems import untrained_captioner
 from idc.systems.objects.detectors import detector_identity, load_detector
 from idc.systems.objects.detectors.contract import detections_of
 from idc.systems.objects.detectors.embedded import EmbeddedDetector
-from idc.systems.objects.geometry import box_iou
+from tests.systems.objects.detectors.test_yolox import overlap
 
 ROOT = Path(__file__).resolve().parents[4]
 BOTTLES = ((39, 78, 96, 238), (379, 79, 435, 238))
@@ -40,7 +40,7 @@ def boxes_of(image: np.ndarray, name: str, score: float = 0.5) -> list[np.ndarra
 def test_bottles_are_where_a_viewer_sees_them_on_an_image_of_any_shape(scale: tuple[float, float]) -> None:
     image = cv2.resize(photograph("bottle_00100"), None, fx=scale[0], fy=scale[1])
     for box, expected in zip(boxes_of(image, "bottle"), BOTTLES, strict=True):
-        assert box_iou(box, np.array(expected) * (*scale, *scale)) > 0.8
+        assert overlap(box, np.array(expected) * (*scale, *scale)) > 0.8
 
 
 def test_images_are_rgb() -> None:

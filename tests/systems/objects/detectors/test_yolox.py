@@ -1,0 +1,173 @@
+"""YOLOX networks of ONNX files that are written here: decoded a second time, and refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from idc.systems.objects.detectors import detector_identity, load_detector
+from idc.systems.objects.detectors.coco import COCO_NAMES
+from tests.systems.objects.detectors.onnx_files import message, model, node, yolox_like
+
+SIZE = (96, 160)
+STRIDES = (8, 16, 32)
+IMAGES = ((60, 200), (230, 90), (97, 161))
+
+
+def random_weights(classes: int = 80, seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Boxes and scores depend on every pixel; a few dozen boxes overlap."""
+    random = np.random.default_rng(seed)
+    weights = [random.normal(0, 0.008 / side, (5 + classes, 3, side, side)).astype(np.float32) for side in STRIDES]
+    biases = []
+    for _ in STRIDES:
+        bias = random.normal(0, 0.5, 5 + classes).astype(np.float32)
+        bias[2:5] = 0.8, 0.8, 1  # boxes of about two cells
+        biases.append(bias)
+    return weights, biases
+
+
+def decoded_naively(image: np.ndarray, weights: list[np.ndarray], biases: list[np.ndarray]) -> list[tuple[Any, ...]]:
+    """(name, score, box) cell by cell, by score; boxes of a class that overlap a better one by 0.45 left out."""
+    scale = min(SIZE[0] / image.shape[0], SIZE[1] / image.shape[1])
+    shape = int(image.shape[1] * scale), int(image.shape[0] * scale)
+    canvas = np.full((*SIZE, 3), 114.0)
+    canvas[: shape[1], : shape[0]] = cv2.resize(image, shape)[..., ::-1]  # BGR
+    boxes = []
+    for stride, weight, bias in zip(STRIDES, weights, biases, strict=True):
+        for row in range(SIZE[0] // stride):
+            for column in range(SIZE[1] // stride):
+                patch = canvas[row * stride : (row + 1) * stride, column * stride : (column + 1) * stride]
+                values = np.einsum("ochw,hwc->o", weight.astype(float), patch) + bias
+                chances = 1 / (1 + np.exp(-values[4:]))
+                score, number = chances[0] * chances[1:].max(), chances[1:].argmax()
+                x, y = (column + values[0]) * stride, (row + values[1]) * stride
+                width, height = np.exp(values[2]) * stride, np.exp(values[3]) * stride
+                box = np.array([x - width / 2, y - height / 2, x + width / 2, y + height / 2]) / scale
+                boxes.append((COCO_NAMES[number], float(score), box))
+    kept: list[tuple[Any, ...]] = []
+    for name, score, box in sorted(boxes, key=lambda item: -item[1]):
+        if score >= 0.2 and all(name != other or overlap(box, rival) <= 0.45 for other, _, rival in kept):
+            kept.append((name, score, box))
+    height, width = image.shape[:2]
+    return [(name, score, box.clip(0, [width, height] * 2)) for name, score, box in kept]
+
+
+def overlap(first: np.ndarray, second: np.ndarray) -> float:
+    sides = np.minimum(first[2:], second[2:]) - np.maximum(first[:2], second[:2])
+    shared = float(np.prod(sides.clip(0)))
+    return shared / (float(np.prod(first[2:] - first[:2]) + np.prod(second[2:] - second[:2])) - shared)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("onnx")
+
+
+@pytest.mark.parametrize("shape", IMAGES)
+def test_boxes_are_those_of_a_naive_decoding(files: Path, shape: tuple[int, int]) -> None:
+    weights, biases = random_weights()
+    (files / "yolox.onnx").write_bytes(yolox_like(SIZE, weights, biases, batch="n"))
+    image = np.random.default_rng(1).integers(0, 256, (*shape, 3), dtype=np.uint8)
+    [detections] = load_detector(str(files / "yolox.onnx")).detect([image])
+    expected = decoded_naively(image, weights, biases)
+    expected = [item for item in expected if (item[2][2:] > item[2][:2]).all()]
+    assert len(expected) > 20
+    assert detections.names == tuple(name for name, _, _ in expected)
+    np.testing.assert_allclose(detections.scores, [score for _, score, _ in expected], atol=1e-4)
+    np.testing.assert_allclose(detections.boxes, [box for _, _, box in expected], atol=0.02)
+
+
+def test_boxes_in_pixels_of_the_input_are_read_too(files: Path) -> None:
+    """As exported with ``--decode_in_inference``: here from a table, whatever the image."""
+    rows = []
+    for stride in STRIDES:
+        y, x = np.mgrid[0 : SIZE[0] // stride, 0 : SIZE[1] // stride]
+        row = np.zeros((x.size, 85), np.float32)
+        row[:, 0], row[:, 1], row[:, 2], row[:, 3] = (x.ravel() + 0.5) * stride, (y.ravel() + 0.5) * stride, 20, 10
+        rows.append(row)
+    rows[0][0, 4:] = rows[2][-1, 4:] = 0.9
+    table = np.concatenate(rows)[None]
+    nodes = [
+        node("GlobalAveragePool", ["images"], "mean"),
+        node("ReduceSum", ["mean", "axes"], "sum", keepdims=0),
+        node("Mul", ["sum", "zero"], "nothing"),
+        node("Add", ["nothing", "table"], "output"),
+    ]
+    tensors = {"axes": np.array([1, 2, 3]), "zero": np.zeros(1), "table": table}
+    (files / "decoded.onnx").write_bytes(model(nodes, tensors, (1, 3, *SIZE), table.shape))
+    [detections] = load_detector(str(files / "decoded.onnx")).detect(
+        [np.zeros((2 * SIZE[0], 2 * SIZE[1], 3), np.uint8)]
+    )
+    assert [box.tolist() for box in detections.boxes] == [[0, 0, 28, 18], [268, 150, 308, 170]]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "classes"),
+    [
+        ({"names": '["helmet", "vest", "crane"]'}, ("helmet", "vest", "crane")),
+        ({"names": "{0: 'helmet', 2: 'crane', 1: 'vest'}"}, ("helmet", "vest", "crane")),
+        ({}, None),
+        ({"names": "__import__('os')"}, None),
+    ],
+)
+def test_other_classes_than_of_coco_need_their_names_in_the_file(
+    files: Path, metadata: Mapping[str, str], classes: tuple[str, ...] | None
+) -> None:
+    weights, biases = random_weights(3)
+    (files / "three.onnx").write_bytes(yolox_like(SIZE, weights, biases, metadata))
+    if classes is not None:
+        assert load_detector(str(files / "three.onnx"), ["vest"]).classes == classes
+        return
+    with pytest.raises(ValueError, match=r"^objects\.detector: .*three\.onnx has 3 classes and does not name them"):
+        load_detector(str(files / "three.onnx"))
+
+
+def _refusals() -> dict[str, tuple[bytes, str]]:
+    weights, biases = random_weights(4)
+    sure = yolox_like(SIZE, weights, [np.where(np.arange(9) == 4, 99, bias).astype(np.float32) for bias in biases])
+    pooled = [node("GlobalAveragePool", ["images"], "pooled"), node("Flatten", ["pooled"], "output", axis=1)]
+
+    def simple(*shape: int | str, operation: str = "Relu") -> bytes:
+        return model([node(operation, ["images"], "output")], {}, shape, shape)
+
+    return {
+        "text": (b"a text, not a network", "not an ONNX file"),
+        "cut": (sure[: len(sure) // 2], "only a part of one"),
+        "other protobuf": (message((1, "text"), (7, message((1, "a"), (11, "b")))), "not an ONNX file"),
+        "weights elsewhere": (
+            model(pooled, {"w": np.zeros(1)}, (1, 3, 96, 96), (1, 3), location=1),
+            "keeps its weights in other files",
+        ),
+        "YOLOv8": (yolox_like(SIZE, weights, biases, transposed=False), r"output is \(1, 9, 315\)"),
+        "no objectness": (sure, "scores are not an objectness"),
+        "language model": (simple("batch", "length"), r"its input is \(\?, \?\)"),
+        "free size": (simple(1, 3, "height", "width"), "no fixed height and width"),
+        "odd size": (simple(1, 3, 100, 100), "multiples of 32"),
+        "unknown operation": (simple(1, 3, 96, 96, operation="Frobnicate"), "OpenCV cannot run it .*Frobnicate"),
+    }
+
+
+@pytest.mark.parametrize("kind", _refusals())
+def test_other_files_are_refused_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str], kind: str) -> None:
+    data, reason = _refusals()[kind]
+    (tmp_path / "net.onnx").write_bytes(data)
+    with pytest.raises(ValueError, match=rf"^objects\.detector: .*net\.onnx .*{reason}") as error:
+        load_detector(str(tmp_path / "net.onnx"))
+    assert "\n" not in str(error.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_file_is_identified_by_its_contents(tmp_path: Path) -> None:
+    data = yolox_like(SIZE, *random_weights(2))
+    paths = [tmp_path / name for name in ("a.onnx", "b.onnx", "c.onnx")]
+    for path, contents in zip(paths, (data, data, yolox_like(SIZE, *random_weights(2, seed=1))), strict=True):
+        path.write_bytes(contents)
+    first, copy, other = (detector_identity(str(path)) for path in paths)
+    assert first == copy != other
+    with pytest.raises(ValueError, match=r"^objects\.detector: there is no file .*gone\.onnx$"):
+        detector_identity(str(tmp_path / "gone.onnx"))
