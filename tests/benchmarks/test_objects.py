@@ -28,6 +28,7 @@ CASES: dict[str, tuple[Sequence[str], Sequence[Claim], str]] = {
     "by a synonym, at its place": (["gone man 20 80"], [claim("gone", "person", "at the bottom left")], "true"),
     "the other way": (["gone man 20 50"], [claim("appeared", "man", "at the left")], "false"),
     "the wrong side": (["gone man 20 50"], [claim("gone", "man", "at the right")], "false"),
+    "half of its place": (["gone man 20 20"], [claim("gone", "man", "at the bottom left")], "false"),
     "without a name": (["gone man 20 50"], [claim("gone", "object", "at the left")], "partly"),
     "two of two": (["gone car 20 50", "gone car 80 50"], [claim("gone", "car", "left and right", 2)], "true"),
     "two of one": (["gone car 20 50"], [claim("gone", "car", "at the left", 2)], "false"),

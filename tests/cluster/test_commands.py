@@ -138,6 +138,7 @@ def test_every_step_of_the_demo_is_a_valid_command(command: Command, monkeypatch
     assert {step.queue for step in trainings} == {1, 2}, "two systems share the cores"
     jobs = [Path(step.command[0]).stem for step in steps]
     assert (jobs.count("train_tokenizer"), jobs.count("train_twincap")) == (1, 2), "a seed repeats its own steps"
+    assert sum("train.seed=1" in step.command for step in steps) == 3, "TwinCap and both stages of ProCap"
 
 
 def test_a_system_of_other_pairs_has_a_demo_of_its_own(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
