@@ -15,14 +15,14 @@ from idc.evaluation.baselines import TRUTH
 from idc.evaluation.record import EVALUATION, Evaluation, ScoredCaption, load_evaluation, load_predictions
 from idc.evaluation.trained_baseline import load_comparable
 from idc.report import run
-from idc.report.config import RealSource, ReportJob
-from idc.report.page import SCORES_NOTE, Card, Page, PageBlock, Section
+from idc.report.config import ReportJob
+from idc.report.page import SCORES_NOTE, Card, Page
 from idc.report.pair_cards import HEADLINE, pair_card
 from idc.util.atomic import write_text
 from idc.util.cores import usable_cores
 
-_OPENING, _SHOWN, _EXTREMES, _SHOWN_REAL = 6, 12, 4, 8
-"""Pairs at the top of the page, of all change types below, with the best or worst CIDEr, and of another data set."""
+_OPENING, _SHOWN, _EXTREMES = 6, 12, 4
+"""Pairs at the top of the page, of all change types below, and with the best or worst CIDEr."""
 
 _PACKAGES = ("torch", "ray", "deepspeed", "diffusers", "mitsuba", "opencv-python-headless", "pycocoevalcap", "numpy")
 
@@ -66,16 +66,9 @@ def collect(job: ReportJob) -> Page:
         run.scores_section(evaluations, others),
         run.claims_section(evaluations, others),
         run.types_section(evaluations),
-        Section("Real pairs", [_real(source) for source in job.real]),
         run.record_section(first.protocol, timings, environment()),
     ]
     return Page(job.title, "", sections, SCORES_NOTE)
-
-
-def _real(source: RealSource) -> PageBlock:
-    captions = spread_over_types(load_predictions(source.evaluation), _SHOWN_REAL)
-    cards = list(gallery(captions, source.pairs, source.procedures).values())
-    return run.real_block(source.title, source.text, load_evaluation(source.evaluation), cards)
 
 
 def _others(job: ReportJob, first: Evaluation, captions: Sequence[ScoredCaption]) -> dict[str, list[Evaluation]]:

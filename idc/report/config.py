@@ -14,21 +14,6 @@ from idc.evaluation.config import EvaluateSection
 Severity = Annotated[int, Field(ge=1, le=5)]
 
 
-class RealSource(ConfigModel):
-    """Pairs of another data set that the same model captioned."""
-
-    title: str
-    """Heading of the section."""
-    text: str = ""
-    """A short description of the pairs."""
-    evaluation: str
-    """Folder that `jobs/evaluate.py` wrote for them."""
-    pairs: str
-    """Folder of these pairs."""
-    procedures: str | None = None
-    """Folder of their procedures."""
-
-
 class ReportJob(ConfigModel):
     """Write the HTML page of a run."""
 
@@ -44,15 +29,11 @@ class ReportJob(ConfigModel):
     """Folder of the evaluated pairs."""
     procedures: str | None = None
     """Folder of their procedures, for the filmstrips."""
-    real: tuple[RealSource, ...] = ()
-    """Pairs of other data sets."""
 
     def preflight(self) -> Iterator[str]:
         named: list[tuple[str, str | None]] = [("evaluations", path) for path in self.evaluations]
         named += [(f"compare.{name}", path) for name, paths in self.compare.items() for path in paths]
         named += [("pairs", self.pairs), ("procedures", self.procedures)]
-        for i, source in enumerate(self.real):
-            named += [(f"real.{i}.{name}", getattr(source, name)) for name in ("evaluation", "pairs", "procedures")]
         for field, path in named:
             yield from missing(path, field)
 

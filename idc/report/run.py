@@ -243,7 +243,7 @@ def _confusion(types: TypeAgreement) -> pg.Table:
     return pg.Table(["", *columns], rows, title="What is named instead", folded=True, note=note)
 
 
-# -------------------------------------------------------------------------------------------------------- pairs, real
+# ------------------------------------------------------------------------------------------------------------- pairs
 
 
 def pairs_section(opening: Sequence[pg.Card], galleries: Mapping[str, Sequence[pg.Card]]) -> pg.Section:
@@ -256,23 +256,6 @@ def pairs_section(opening: Sequence[pg.Card], galleries: Mapping[str, Sequence[p
     ])  # fmt: skip
     folded = [pg.Cards(cards, title=f"{title} ({len(cards)})", folded=True) for title, cards in galleries.items()]
     return pg.Section("Pairs and their captions", [pg.Text(note=note), pg.Cards(opening), *folded])
-
-
-def real_block(title: str, text: str, evaluation: Evaluation, cards: Sequence[pg.Card]) -> pg.PageBlock:
-    """Pairs from elsewhere that the same model captioned: how often it names their change type, and some of them."""
-    warned = evaluation.warnings()
-    shown = pg.Cards(cards, title=f"Pairs ({len(cards)})", folded=True)
-    about: list[pg.PageBlock] = (
-        [pg.Text(note=f"Warned as unlike the training data: {warned}.")] if warned is not None else []
-    )
-    if (types := evaluation.types) is not None:
-        note = (
-            f"Right change type: {types.accuracy:.1%} of {types.pairs} pairs; always “{types.most_frequent}”: "
-            f"{types.chance_most_frequent:.1%}; one of the {len(CHANGE_TYPES)} types at random: "
-            f"{1 / len(CHANGE_TYPES):.1%}."
-        )
-        about += [pg.Text(note=note), _confusion(types)]
-    return pg.BlockGroup([*about, shown], title=title, note=text)
 
 
 def record_section(

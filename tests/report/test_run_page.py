@@ -57,7 +57,6 @@ def full() -> Page:
         run.pairs_section([card()], {"Held out": [card(), card(named_type="move")], "Empty": []}),
         run.scores_section(evaluations, {}),
         run.types_section(evaluations),
-        Section("Real pairs", [run.real_block("Originals", "never trained on", evaluation(), [card(note="photo")])]),
         run.record_section(evaluations[0].protocol, {"scoring": "12 min"}, {"python": "3.11"}),
     ])  # fmt: skip
 
@@ -79,7 +78,7 @@ def test_all_parts_are_on_the_page(page: HtmlPage) -> None:
         "120.0 ± 20.0", "40.0", "50.0", "the model has 3.0 times as much", "the model has 2.4 times as much",
         "over 3 seeds", "constant (“no <change>”): how it was made.", "change 1 model",
         "83.3% ± 28.9 of 2 captions name the right change type",
-        "color 66.7 ± 57.7", "Originals", "never trained on", "photo", "one of the 6 types at random: 16.7%",
+        "color 66.7 ± 57.7",
         "SPICE is not scored: jar missing", "BLEU, CIDEr", "12 min", "3.11",
     ):  # fmt: skip
         assert text in page.text, text
@@ -90,12 +89,10 @@ def test_the_share_of_warned_pairs_is_shown_where_it_is_known(page: HtmlPage) ->
     assert "unlike the training data" not in page.text
     warned = evaluation().model_copy(update={"warned": 1})
     counts = "1 of 2 pairs (50.0 %; 95 % interval 9.5 to 90.5)"
-    real = [run.real_block("Originals", "", warned, []), run.real_block("More", "", evaluation(), [])]
     scores = run.scores_section([warned], {"Other": [warned], "Silent": [evaluation()]})
-    text = shown(scores, Section("Real", real)).text
+    text = shown(scores).text
     assert f"the model: {counts} Other: {counts}" in text
     assert "Silent: 1" not in text
-    assert text.count(f"Warned as unlike the training data: {counts}.") == 1
 
 
 def test_a_score_that_is_not_defined_is_a_dash() -> None:
