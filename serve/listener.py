@@ -40,6 +40,9 @@ from serve.log import log
 
 _PIPELINED = 8
 """Number of requests that a client may send before the preceding ones are answered (HTTP pipelining)."""
+_FREE_CHUNKS, _CHUNK_BYTES = 1000, 64
+"""Number of chunks that may have any size; the average of more must reach the second number. A chunk costs the parser
+as much time as kilobytes of content."""
 _BODY_PATIENCE_S = 5.0
 """Time in which the application refuses a slow body itself, before its connection is closed."""
 _LOG_S = 1.0
@@ -186,6 +189,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unparsed = 0  # bytes fed to the parser since its last report of a whole head, or of a part of a body
         self._in_body = False
         self._discarded = 0  # bytes
+        self._body_size = self._chunks = 0  # of the current request
         self._running: RequestResponseCycle | None = None  # the request that is answered now, or was last
         self._answering: asyncio.Task[None] | None = None  # of the same request, until it is answered
         self._reading: asyncio.TimerHandle | None = None
@@ -259,6 +263,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._body_size = self._chunks = 0
         self._expect_head()
 
     def on_headers_complete(self) -> None:
@@ -268,8 +273,15 @@ class LimitedProtocol(HttpToolsProtocol):
         self._set_deadline(self._limits.timeout_s + _BODY_PATIENCE_S)
         super().on_headers_complete()
 
+    def on_chunk_header(self) -> None:
+        self._unparsed = 0
+        self._chunks += 1
+        if self._chunks > _FREE_CHUNKS + self._body_size / _CHUNK_BYTES:
+            raise httptools.HttpParserError("too many small chunks")
+
     def on_body(self, body: bytes) -> None:
         self._unparsed = 0
+        self._body_size += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:

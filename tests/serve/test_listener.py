@@ -167,14 +167,15 @@ def test_a_request_whose_client_leaves_is_cancelled(size: int, capfd: pytest.Cap
         (b"\r\n" * 2**16, True),
         (chunked(b"", 1)[:-2] + b"X: x\r\n" * 2**16 + b"\r\n", False),
         (chunked(b"", 1)[:-5] + b"1;" + b"x" * 2**20, False),
+        (chunked(b"1\r\nx\r\n", 2000), False),
     ],
-    ids=["many lines", "a line without end", "empty lines", "many trailers", "a chunk's extension"],
+    ids=["many lines", "a line without end", "empty lines", "many trailers", "a chunk's extension", "tiny chunks"],
 )
 def test_what_costs_more_than_a_head_may_is_refused_or_closed(request_bytes: bytes, answered: bool) -> None:
     with app() as served:
         answer = served.ask(request_bytes)
         assert refused(answer, 431, "head_too_large") if answered else answer == (0, "")
-        assert served.ask(chunked(b"1\r\nx\r\n", 9000)) == (200, "9000")
+        assert served.ask(chunked(b"1\r\nx\r\n", 900)) == (200, "900")
 
 
 def test_each_head_has_the_limit_for_itself() -> None:
