@@ -4,6 +4,7 @@ not there, paths that a node does not see or cannot write."""
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,9 +68,14 @@ def check_cluster(needed: Requirements, config: ClusterConfig) -> None:
             there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             task = ray.remote(probe).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
             probes.append((node["NodeManagerAddress"], task.remote(needed.job, marker)))
+        end = time.monotonic() + PROBE_TIMEOUT_S
         for address, answer in probes:
             try:
-                faults += [f"node {address}: {fault}" for fault in ray.get(answer, timeout=PROBE_TIMEOUT_S)]
+                left = max(0.0, end - time.monotonic())
+                faults += [f"node {address}: {fault}" for fault in ray.get(answer, timeout=left)]
+            except ray.exceptions.GetTimeoutError:
+                ray.cancel(answer, force=True)
+                faults.append(f"node {address} did not answer in {PROBE_TIMEOUT_S:.0f} s; see the log of its raylet")
             except ray.exceptions.RayError as error:
                 faults.append(f"node {address} cannot run a task: {type(error).__name__}; see the log of its raylet")
     if faults:

@@ -7,7 +7,7 @@ from typing import Any
 from cluster.tracking import flat
 from idc.evaluation.provenance import ORIGIN, command_line, commit
 from idc.training.config import OPERATIONAL
-from idc.training.run_storage import RunFolder
+from idc.training.run_storage import CHECKPOINTS, RunFolder
 
 CONFIG, RESULT, FATAL = "config.json", "result.json", "fatal.json"
 
@@ -16,11 +16,12 @@ def claim(run: RunFolder, record: dict[str, Any], overwrite: bool) -> dict[str, 
     """Return the result of the run in its folder if it is complete; otherwise claim the folder for this run.
 
     Raises:
-        ValueError: if another run is there.
+        ValueError: if another run is there, unless an error ended it before its first checkpoint.
     """
     if run.exists(CONFIG):
         differing = _differing(run.read(CONFIG), record)
-        if differing and not overwrite:
+        nothing_to_lose = run.exists(FATAL) and not run.exists(CHECKPOINTS)
+        if differing and not overwrite and not nothing_to_lose:
             shown = "\n  ".join(differing[:12])
             raise ValueError(
                 f"{run} holds a run of another config; take another run name, or --overwrite it. Differing:\n  {shown}"

@@ -184,6 +184,9 @@ class _Outbox:
             self._lost = []
 
     def _deliver(self, what: str, send: Callable[[], Any]) -> None:
+        if time.monotonic() > self._last:  # an earlier call has used up the time
+            self._lost.append(what)
+            return
         try:
             _patiently(send, lambda: time.monotonic() < self._last)
         except Exception as error:

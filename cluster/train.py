@@ -108,7 +108,8 @@ def launch(
             context = LocalContext(
                 run.local, keep_last=train.keep_last, use_gpu=train.gpus_per_worker > 0, tracker=watched
             )
-            run_rank(entry, record, train, run, context)
+            with _fatal_errors_noted(run):
+                run_rank(entry, record, train, run, context)
         else:
             _run_on_ray(entry, record, train, run, name, callbacks, tracker.run_id if tracker is not None else None)
         finished = True
@@ -251,6 +252,18 @@ def _memory_watch(run: RunFolder, train: TrainConfig) -> Any:
     return MemoryWatch()
 
 
+@contextmanager
+def _fatal_errors_noted(run: RunFolder) -> Iterator[None]:
+    """Write an error that a restart would repeat into the run's folder."""
+    try:
+        yield
+    except FATAL_ERRORS as error:
+        message, trace = redacted(str(error)), redacted(traceback.format_exc())
+        with suppress(OSError):  # on a full disk the run is restarted in vain, up to train.max_failures times
+            run.write(FATAL, {"type": type(error).__name__, "message": message, "traceback": trace})
+        raise
+
+
 def _worker(config: dict[str, Any]) -> None:
     """One rank of a run on Ray Train."""
     run: RunFolder = config["run"]
@@ -259,11 +272,9 @@ def _worker(config: dict[str, Any]) -> None:
     train = TrainConfig.model_validate(config["train"])
     context = _ray_context(run.local, train, config["name"], config["tracked"])
     try:
-        run_rank(config["entry"], config["record"], train, run, context)
-    except FATAL_ERRORS as error:
-        message, trace = redacted(str(error)), redacted(traceback.format_exc())
-        with suppress(OSError):  # on a full disk the run is restarted in vain, up to train.max_failures times
-            run.write(FATAL, {"type": type(error).__name__, "message": message, "traceback": trace})
+        with _fatal_errors_noted(run):
+            run_rank(config["entry"], config["record"], train, run, context)
+    except FATAL_ERRORS:
         raise  # takes the other ranks down with it: they may be waiting for this one
     except Exception as error:
         text = f"rank {context.rank} failed, {type(error).__name__}: {str(error).partition(chr(10))[0]}"

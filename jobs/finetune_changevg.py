@@ -21,7 +21,7 @@ Job = with_cluster(ChangeVgJob)
 
 
 def score_notes() -> None:
-    job = cli(ScoreGuideJob, __doc__).config
+    job = cli(ScoreGuideJob, __doc__, local=False, overwrite=False).config
     from idc.systems.changevg.guide_scores import SCORES, score_guide, scores_table
 
     print(f"{scores_table(score_guide(job))}\n{job.out}/{SCORES}\nnext: {after_notes(job.guide)}")
@@ -33,7 +33,7 @@ def main() -> None:
         return
     try:
         score_notes()
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise SystemExit(f"finetune_changevg: {error}") from None
 
 

@@ -30,6 +30,7 @@ async def caption_answer(admitted: AdmittedJob) -> Response:
     if admitted.job.stream:
         return await respond(admitted.context, _events(admitted), "error")
     results = await admitted.results()
+    await admitted.context.cleanup.aclose()  # its places in the queue, before a slow client takes the response
     answers = [pair_answer(index, result) for index, result in enumerate(results)]
     return Response(to_json({**_summary(admitted, results), "results": answers}), media_type="application/json")
 

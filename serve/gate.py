@@ -16,7 +16,7 @@ import hmac
 import re
 import traceback
 from collections.abc import Collection
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -112,7 +112,8 @@ class RequestMiddleware:
             await answer(internal_error())
         finally:
             self._in_flight.release(context.body_bytes)
-            await context.cleanup.aclose()
+            with suppress(Exception):  # of a stream that ends with its client
+                await context.cleanup.aclose()
             if context.left:
                 context.error = "client_left"
             self._metrics.request(context)

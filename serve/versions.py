@@ -93,9 +93,10 @@ class Resolver:
         # Two registries may both have a captioner/1, and so may one that was deleted and created again.
         origin = _short(f"{self._uri} {registered.source}")
         target = root / f"{re.sub(r'[^A-Za-z0-9._-]', '_', registered.name)}-{registered.version}-{origin}"
-        with FileLock(root / f".{target.name}.lock"):
-            if not target.exists():
-                self._download(version, registered, target)
+        if not target.exists():  # a full cache may be read-only
+            with FileLock(root / f".{target.name}.lock"):
+                if not target.exists():
+                    self._download(version, registered, target)
         return _checked(target).path
 
     def _folder(self, source: str) -> str:

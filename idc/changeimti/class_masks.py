@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from idc.changeimti.change_regions import CLASSES as CHANGED
-from idc.changeimti.change_regions import GREYS, class_masks
+from idc.changeimti.change_regions import class_masks
 from idc.data.images import decode_image
 
 CLASSES = ("background", *CHANGED)
@@ -26,8 +26,3 @@ def class_map(mask: bytes) -> np.ndarray:
     for name, inside in class_masks(pixels).items():
         classes[inside] = CLASSES.index(name)
     return classes
-
-
-def class_label(classes: np.ndarray) -> np.ndarray:
-    """The inverse: a class map as a label, uint8 grey (H, W)."""
-    return np.array([0, *GREYS.values()], np.uint8)[classes]

@@ -53,7 +53,7 @@ class Stage:
     ``{seed}`` is run once for all seeds.
 
     Attributes:
-        title: shown on the terminal; of a training also its heading on the page, without "train the".
+        title: shown on the terminal; of a training also its name in result.json, without "train the".
         job: name of the command.
         preset: its file below jobs/configs.
         run: of a training the name of its run, with ``{seed}`` if it is repeated with every seed.

@@ -223,7 +223,11 @@ def load_evaluation(folder: str | os.PathLike[str]) -> Evaluation:
     try:
         return Evaluation.model_validate_json(path.read_text(encoding="utf-8"))
     except ValidationError as error:
-        raise ValueError(f"{path} is not an evaluation of this version: {error}") from None
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise ValueError(
+            f"{path} is not an evaluation of this version ({field}: {first['msg']}); evaluate again with --overwrite"
+        ) from None
 
 
 def load_predictions(folder: str | os.PathLike[str]) -> list[ScoredCaption]:

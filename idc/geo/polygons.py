@@ -112,6 +112,10 @@ def outlines(numbers: np.ndarray, grid: Affine, crs: str) -> Iterator[tuple[int,
         starts = [end, *(end := end + len(ring) for ring in rings)]
         outer, *holes = (ground[slice(*ends)] for ends in pairwise(starts))
         longitude = without_jumps(outer[:, 0])
+        if abs(longitude[-1] - longitude[0]) > 180:
+            raise ValueError(
+                "a changed part goes around a pole, where it has no outline in longitude and latitude; cut the image"
+            )
         longitude -= 360 * np.floor((longitude.min() + 180) / 360)
         whole = [np.stack([longitude, outer[:, 1]], axis=1)]
         whole += [np.stack([without_jumps(hole[:, 0], longitude[0]), hole[:, 1]], axis=1) for hole in holes]

@@ -36,6 +36,7 @@ from idc.rendered.config import RenderConfig
 from idc.rendered.differences import DIFFERENCES
 from idc.rendered.render import MASK_AFTER, MASK_BEFORE, two_masks
 from idc.rendered.scene import REVERSED
+from idc.rendered.sentences import MOST_CAPTIONS
 from idc.rendered.several import captions_of_differences, reversed_record
 from idc.robustness.corruptions import corrupt
 
@@ -206,10 +207,11 @@ class Perturb:
         meta["swapped"] = True
         if row["source"].startswith("rendered:"):
             meta = reversed_record(meta)
-            before, after = _parts(decode_image(row["mask"])[..., 0])
-            changed["mask"] = encode_png(two_masks(after, before))
+            if row["mask"] is not None:
+                before, after = _parts(decode_image(row["mask"])[..., 0])
+                changed["mask"] = encode_png(two_masks(after, before))
             if kind != NO_CHANGE:
-                rng, count = rng_of(self.config, row["pair_id"], "captions"), len(row["captions"])
+                rng, count = rng_of(self.config, row["pair_id"], "captions"), min(len(row["captions"]), MOST_CAPTIONS)
                 share = RenderConfig().relation_share
                 changed["captions"] = (
                     captions_of_differences(meta, count, rng)

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from idc.captioning.loading import AUTO, SHIPPED_FOLDERS, newest_or_shipped
+from idc.config import refuse
 from idc.systems import OBJECTS, REGIONS
 from idc.util import logs
 from idc.util.cores import usable_cores
@@ -52,7 +53,11 @@ def run_server(config: CommandConfig) -> None:
     Accepted requests are answered before the end; a second SIGINT does not wait for them.
     """
     verbose = config.verbose or logs.as_json()
-    port = SharedPort(config.host, config.port)
+    try:
+        port = SharedPort(config.host, config.port)
+    except OSError as error:  # taken since the config was checked
+        where = f"{config.host}:{config.port}"
+        refuse([f"port: cannot listen on {where} ({error.strerror}); try port={config.port + 1}"])
     _set_environment()
     import ray
     from ray import serve

@@ -296,7 +296,7 @@ def test_a_folder_of_something_else_is_not_overwritten(folders: dict[str, Path],
 def test_a_trial_of_a_sweep_depends_on_the_content_of_its_base(folders: dict[str, Path], runs: Path) -> None:
     def name(source: Path, **settings: Any) -> str:
         job = {"pairs": str(folders["pairs"]), "sft.base.source": str(source), **settings}
-        return sweep.steps(load(sweep.Trial, None, job), "store").work[0].name
+        return load(sweep.Trial, None, job).steps("store").work[0].name
 
     base = tiny_folder("internvl")
     others = {name(tiny_folder("qwen2_5_vl")), name(base, **{"sft.tune.language": "full"}), name(base)}

@@ -5,5 +5,5 @@ image ..., while the second image ...", which :func:`idc.mining.descriptions.tem
 
 Modules: ``template`` (the sentence), ``instructions`` (to a model), ``asking`` (rounds, refusals, the log of answers),
 ``oracle`` (rendered pairs, with known noise), ``describing`` (the job),
-``description_statistics`` (counts, cost, table 14). The command is ``jobs/describe_pairs.py``.
+``description_statistics`` (counts, tokens, table 14). The command is ``jobs/describe_pairs.py``.
 """

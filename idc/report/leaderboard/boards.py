@@ -12,6 +12,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from idc.data.store import fingerprint
 from idc.evaluation.answers import RESULT as ANSWERS
 from idc.evaluation.answers import AnswerScores
@@ -112,11 +114,7 @@ def gather_boards(runs: Sequence[str]) -> list[DataSetPage]:
     """
     folders = find(runs)
     scored = [read_scored_runs(folder) for folder in folders if (folder / EVALUATION).exists()]
-    answered = [
-        (folder, AnswerScores.model_validate_json((folder / ANSWERS).read_text(encoding="utf-8")))
-        for folder in folders
-        if (folder / ANSWERS).exists()
-    ]
+    answered = [(folder, _read_answers(folder / ANSWERS)) for folder in folders if (folder / ANSWERS).exists()]
     official = load_published().data_sets
     pages: dict[str, DataSetPage] = {}
     for run in scored:
@@ -345,3 +343,11 @@ def _boards(rows: Sequence[tuple[BoardKey, BoardRow]]) -> list[Board]:
 
         boards.append(Board(*board_key, columns, tuple(sorted(board_rows, key=by_lead))))
     return sorted(boards, key=lambda b: (b.split != "test", b.split, b.variant, b.subset != ALL))
+
+
+def _read_answers(path: Path) -> AnswerScores:
+    try:
+        return AnswerScores.model_validate_json(path.read_text(encoding="utf-8"))
+    except ValidationError as error:
+        field = ".".join(map(str, error.errors()[0]["loc"]))
+        raise ValueError(f"{path}: {field}: not answers of this version; score them again") from None

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from idc.changeimti.config import CAPTION_QUESTION, TASKS, ImtiTask, RegionConfig
-from idc.config import ConfigModel, missing
+from idc.config import ConfigModel, missing, remote
 from idc.data.manifest import missing_pairs
 from idc.nn.config import WordDecoderConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
@@ -205,6 +205,7 @@ class ScoreGuideJob(ConfigModel):
     def preflight(self) -> Iterator[str]:
         yield from missing_pairs(self.pairs, "pairs")
         yield from missing(self.guide, "guide")
+        yield from remote(self.out, "out", "the file of scores")
 
 
 class GuidedPromptConfig(ConfigModel):

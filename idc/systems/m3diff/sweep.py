@@ -115,8 +115,15 @@ def ask_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any
     files are links."""
     out = Path(folder) / "artifact"
     shutil.rmtree(out, ignore_errors=True)  # of a step that was killed
-    shutil.copytree(payload["artifact"], out, copy_function=os.link)
+    shutil.copytree(payload["artifact"], out, copy_function=_link)
     record = json.loads((out / "config.json").read_text(encoding="utf-8"))
     record["config"]["job"] |= {"prompt": payload["prompt"], "generation": payload["generation"]}
     write_text(out / "config.json", json.dumps(record, indent=2) + "\n")  # replaces the link
     return {"question": payload["prompt"]["text"]}
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without hard links
+        shutil.copy2(source, target)

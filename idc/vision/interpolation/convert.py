@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from idc.data.remote_copies import local_folder
 from idc.training.foreign import Ledger, find_state, read_checkpoint
 from idc.vision.interpolation.config import VFIformerConfig
 from idc.vision.interpolation.model import VFIformer
@@ -22,6 +23,7 @@ def load_vfiformer(path: Path | str) -> VFIformer:
     Raises:
         ValueError: the file cannot be read, or a tensor is missing, unknown or of another shape.
     """
+    path = local_folder(path)
     ledger = Ledger(find_state(read_checkpoint(path), None, path), str(path))
     config, crop_size = _shape(ledger)
     model = VFIformer(config)

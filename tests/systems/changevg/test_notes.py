@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from idc.changeimti.class_masks import class_label
+from idc.changeimti.change_regions import GREYS
 from idc.changeimti.config import RegionConfig
 from idc.data.images import decode_image, encode_png
 from idc.data.schema import IMAGE, Turn
@@ -67,7 +67,7 @@ def test_the_score_of_notes() -> None:
         row = {
             "change_type": None,
             "meta": json.dumps({"changeflag": 1}),
-            "mask": encode_png(class_label(large)),
+            "mask": encode_png(np.array([0, *GREYS.values()], np.uint8)[large]),
         }
         split.add(row, positions_of_classes(classes, RegionConfig()), classes)
     scores = split.to_dict()
