@@ -21,7 +21,7 @@ Job = with_cluster(ChangeVgJob)
 
 
 def score_notes() -> None:
-    job = cli(ScoreGuideJob, __doc__, local=False, overwrite=False).config
+    job = cli(ScoreGuideJob, __doc__, overwrite=False).config
     from idc.systems.changevg.guide_scores import SCORES, score_guide, scores_table
 
     print(f"{scores_table(score_guide(job))}\n{job.out}/{SCORES}\nnext: {after_notes(job.guide)}")
