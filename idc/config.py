@@ -350,6 +350,12 @@ def _describe(schema: type[ConfigModel], item: Any) -> list[str]:
     return [f"{path}: {item['msg'][:1].lower()}{item['msg'][1:]}, got {item['input']!r}"]
 
 
+def first_error(error: ValidationError) -> str:
+    """The dotted path and the message of the first fault of a stored record."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
 def did_you_mean(word: str, choices: Sequence[str]) -> str:
     """The end of a fault's line: what was probably meant, or nothing."""
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)

@@ -16,7 +16,7 @@ import hmac
 import re
 import traceback
 from collections.abc import Collection
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -112,8 +112,10 @@ class RequestMiddleware:
             await answer(internal_error())
         finally:
             self._in_flight.release(context.body_bytes)
-            with suppress(Exception):  # of a stream that ends with its client
+            try:
                 await context.cleanup.aclose()
+            except Exception:  # the request has its answer; the log has the failure
+                context.failure = context.failure or traceback.format_exc()
             if context.left:
                 context.error = "client_left"
             self._metrics.request(context)

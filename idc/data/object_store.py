@@ -10,8 +10,7 @@ import re
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TypeVar
 
 from idc.data.files import Location, locate
@@ -134,21 +133,8 @@ def check_writable(uri: str, field: str) -> None:
     Raises:
         ValueError: one line with the setting, the URI and what to do.
     """
-    with write_probe(uri, field) as probe:
-        if probe is not None and (error := probe_error(probe)):
-            raise ValueError(f"{field}: {error}")
-
-
-@contextmanager
-def write_probe(uri: str, field: str) -> Iterator[str | None]:
-    """The URI of a small object below ``uri``, there until the block ends; None for a local path.
-
-    Raises:
-        ValueError: as :func:`check_writable`.
-    """
     location = resolve_uri(uri, field)
     if location.local is not None:
-        yield None
         return
     probe = location / f".preflight-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
@@ -156,28 +142,15 @@ def write_probe(uri: str, field: str) -> Iterator[str | None]:
     except OSError as error:
         raise _unusable(uri, field, error) from None
     try:
-        yield probe.text
+        if probe.read() != _PROBE:
+            raise FileNotFoundError(probe.text)
+    except FileNotFoundError:
+        unseen = f"{field}: does not see what is written to {uri!r}; check AWS_ENDPOINT_URL on every node"
+        raise ValueError(unseen) from None
+    except OSError as error:
+        raise _unusable(uri, field, error) from None
     finally:
         _delete(probe)
-
-
-def probe_error(probe: str) -> str | None:
-    """Why this machine cannot read a probe that another one wrote, or write next to it; None if it can."""
-    folder = probe.rpartition("/")[0]
-    unseen = f"does not see what is written to {folder!r}; check AWS_ENDPOINT_URL on every node"
-    try:
-        location = locate(probe)
-        if location.read() != _PROBE:
-            return unseen
-        other = location.parent / f"{location.name}-{uuid.uuid4().hex[:8]}"
-        _write(other)
-        _delete(other)
-    except FileNotFoundError:
-        return unseen
-    except (ValueError, OSError) as error:
-        reason = (isinstance(error, OSError) and reason_of(error)) or "check the network and AWS_ENDPOINT_URL"
-        return f"cannot read and write {folder!r}: {reason} ({_line(error)})"
-    return None
 
 
 _PROBE = b"idc\n"

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator
 
+from idc.config import first_error
 from idc.metrics import changes
 from idc.metrics.change_maps import ChangeMaps
 from idc.metrics.difference_lists import DifferenceScores, Matched, worded
@@ -223,11 +224,8 @@ def load_evaluation(folder: str | os.PathLike[str]) -> Evaluation:
     try:
         return Evaluation.model_validate_json(path.read_text(encoding="utf-8"))
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise ValueError(
-            f"{path} is not an evaluation of this version ({field}: {first['msg']}); evaluate again with --overwrite"
-        ) from None
+        fault = f"{path} is not an evaluation of this version ({first_error(error)})"
+        raise ValueError(f"{fault}; evaluate again with --overwrite") from None
 
 
 def load_predictions(folder: str | os.PathLike[str]) -> list[ScoredCaption]:

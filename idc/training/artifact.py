@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from idc.config import first_error
 from idc.data.text import Vocabulary
 from idc.data.textfiles import decode_text, parse_json
 from idc.training.base import BaseName
@@ -112,11 +113,8 @@ class Artifact:
         try:
             return kind.model_validate(self.config[section])
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, (section, *first["loc"])))
-            raise ValueError(
-                f"artifact {self.path}: {field}: {first['msg']}; another version of this program wrote it: train again"
-            ) from None
+            fault = f"artifact {self.path}: {section}.{first_error(error)}"
+            raise ValueError(f"{fault}; another version of this program wrote it: train again") from None
 
     def folder(self, name: str) -> Path:
         """The path of a folder of the artifact (:data:`ADAPTER`, :data:`PROCESSOR`), of which some file is listed."""

@@ -47,19 +47,19 @@ def scorer(meteor: Meteor) -> coco.CocoScorer:
 def test_the_published_scores_of_two_sentences_alone_and_in_a_larger_set(
     scorer: coco.CocoScorer, meteor: Meteor
 ) -> None:
-    found = scorer.score(PAIR_PREDICTIONS)
-    assert found.overall == pytest.approx(PUBLISHED, abs=1e-6)
-    assert [found.per_id[i]["METEOR"] for i in "12"] == pytest.approx([0.15565688, 0.39012537], abs=1e-8)
+    scores = scorer.score(PAIR_PREDICTIONS)
+    assert scores.overall == pytest.approx(PUBLISHED, abs=1e-6)
+    assert [scores.per_id[i]["METEOR"] for i in "12"] == pytest.approx([0.15565688, 0.39012537], abs=1e-8)
     three = coco.CocoScorer(PAIR_REFERENCES | {"one": ONE["a"]}, meteor=meteor)
     prepared = three.prepare(PAIR_PREDICTIONS | {"one": "this is a good test"})
     assert prepared.overall(["1", "2"]) == pytest.approx(PUBLISHED, abs=1e-6)
 
 
 def test_the_published_scores_of_one_sentence_but_cider_which_is_not_defined(meteor: Meteor) -> None:
-    found = coco.CocoScorer(ONE, meteor=meteor).score({"a": "this is a good test"})
+    scores = coco.CocoScorer(ONE, meteor=meteor).score({"a": "this is a good test"})
     expected = PUBLISHED_ONE | {"CIDEr": float("nan")}
-    assert found.overall == pytest.approx(expected, abs=1e-6, nan_ok=True)
-    assert found.per_id["a"] == pytest.approx(expected, abs=1e-6, nan_ok=True)
+    assert scores.overall == pytest.approx(expected, abs=1e-6, nan_ok=True)
+    assert scores.per_id["a"] == pytest.approx(expected, abs=1e-6, nan_ok=True)
 
 
 def test_the_published_meteor_of_words_beyond_ascii(scorer: coco.CocoScorer) -> None:
@@ -85,9 +85,9 @@ def test_meteor_of_any_set_is_what_its_java_says(meteor: Meteor) -> None:
 
 
 def test_an_empty_caption_scores_zero_where_it_is_allowed(scorer: coco.CocoScorer) -> None:
-    found = scorer.score({"1": " \n", "2": PAIR_PREDICTIONS["2"]}, allow_empty=True)
-    assert found.per_id["1"] == pytest.approx(dict.fromkeys(PUBLISHED, 0.0), abs=1e-9)
-    assert found.per_id["2"]["METEOR"] == pytest.approx(0.39012537, abs=1e-8)
+    scores = scorer.score({"1": " \n", "2": PAIR_PREDICTIONS["2"]}, allow_empty=True)
+    assert scores.per_id["1"] == pytest.approx(dict.fromkeys(PUBLISHED, 0.0), abs=1e-9)
+    assert scores.per_id["2"]["METEOR"] == pytest.approx(0.39012537, abs=1e-8)
     dots = scorer.score({"1": "...", "2": PAIR_PREDICTIONS["2"]})
     assert dots.per_id["1"]["METEOR"] == 0.0
 

@@ -77,10 +77,10 @@ def test_the_phrase_behind_a_relation_is_the_second_object_also_if_it_ends_in_to
 
 def test_the_true_captions_are_right_in_everything() -> None:
     rows = [(caption, pair(kind)) for kind in CHANGE_TYPES for caption in rendered.true_captions(kind, *scenes(kind))]
-    found = hallucination(rows)
-    assert [one.rate for one in (found.change_type, found.object, found.attribute)] == [1.0] * 3
-    assert 0 < found.change_type.chance < 1
-    assert (found.invented_change.right, found.missed_change.right) == (0, 0)
+    shares = hallucination(rows)
+    assert [share.rate for share in (shares.change_type, shares.object, shares.attribute)] == [1.0] * 3
+    assert 0 < shares.change_type.chance < 1
+    assert (shares.invented_change.right, shares.missed_change.right) == (0, 0)
 
 
 def test_rates_by_hand() -> None:

@@ -34,17 +34,17 @@ def test_every_number_is_pycocoevalcaps(seed: int) -> None:
         gts = {name: references[name] for name in part}
         res = {name: [predictions[name]] for name in part}
         scorer = CocoScorer(gts, QUICK, tokens=list)
-        found = scorer.prepare({name: predictions[name] for name in part}, allow_empty=True).score()
+        scores = scorer.prepare({name: predictions[name] for name in part}, allow_empty=True).score()
         value, sentences = Bleu(4).compute_score(gts, res, verbose=0)
         # Two programs: their last bits depend on the processor (numpy's AVX-512 powers round differently).
-        assert [found.overall[name] for name in BLEU_ORDERS] == pytest.approx(value, rel=1e-12, abs=0)
+        assert [scores.overall[name] for name in BLEU_ORDERS] == pytest.approx(value, rel=1e-12, abs=0)
         for name, column in zip(BLEU_ORDERS, sentences, strict=True):
-            assert [row[name] for row in found.per_id.values()] == pytest.approx(column, rel=1e-12, abs=1e-15)
+            assert [row[name] for row in scores.per_id.values()] == pytest.approx(column, rel=1e-12, abs=1e-15)
         for name, official in (("ROUGE-L", Rouge()), ("CIDEr", Cider())):
             mean, sentences = official.compute_score(gts, res)
-            assert found.overall[name] == pytest.approx(mean, rel=1e-12)
-            assert [row[name] for row in found.per_id.values()] == pytest.approx(sentences, rel=1e-12, abs=1e-13)
-        assert found.overall["CIDEr"] > 0.01, "the captions must share words for this test to mean anything"
+            assert scores.overall[name] == pytest.approx(mean, rel=1e-12)
+            assert [row[name] for row in scores.per_id.values()] == pytest.approx(sentences, rel=1e-12, abs=1e-13)
+        assert scores.overall["CIDEr"] > 0.01, "the captions must share words for this test to mean anything"
 
 
 @pytest.mark.parametrize("seed", range(15))

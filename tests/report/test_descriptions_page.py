@@ -18,16 +18,16 @@ def test_counts_refused_answers_and_pairs(tmp_path: Path) -> None:
         server.answer = lambda number, content: (
             (200, "<b>No</b>") if number_in(content) == 2 else described(number_in(content) // 2)
         )
-        one = job(write_pairs(tmp_path / "pairs", 9), server.url, asks=2, max_reject_share=0.2, show=4)
-        describe_pairs(one, run_local)
-    text = write_descriptions_page(one)
+        described_job = job(write_pairs(tmp_path / "pairs", 9), server.url, asks=2, max_reject_share=0.2, show=4)
+        describe_pairs(described_job, run_local)
+    text = write_descriptions_page(described_job)
     assert "8 of 9 pairs described by Qwen2-VL, structured prompt" in text
     assert "rejected: 1 x off template" in text
     assert "10 answers, 20.00% of them refused (2 x off template); 1,000 prompt and 200 completion tokens" in text
-    assert f"page: {one.out}/{PAGE}" in text
-    summary = DescriptionSummary.model_validate_json((Path(one.out) / RESULT).read_bytes())
+    assert f"page: {described_job.out}/{PAGE}" in text
+    summary = DescriptionSummary.model_validate_json((Path(described_job.out) / RESULT).read_bytes())
     assert (summary.repetition["cc3m"].total, summary.repetition["cc3m"].unique) == (8, 5)
-    page = HtmlPage((Path(one.out) / PAGE).read_text(encoding="utf-8"))
+    page = HtmlPage((Path(described_job.out) / PAGE).read_text(encoding="utf-8"))
     shown = " ".join(page.text.split())
     assert len(page.images) == 8
     for expected in ("20.00%", "2 of 10; paper: 0.2%", "1,000 prompt, 200 completion", "3 of 8", "2.00% of 449,194",

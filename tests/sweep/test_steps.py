@@ -127,7 +127,7 @@ def judged(store: Path, url: str) -> tuple[Step, Path]:
     """The judge's step of an evaluation of four captions, two of each part of OmniDiff."""
     pairs = write_pairs(store.parent / "pairs", [pair_row(0, "test")])
     judge = JudgeSection(url=url, judge="a-judge", baselines=False)
-    found = with_evaluation(TrialConfig(pairs=pairs), [fit(TOY)], str(store), max_tokens=8, gpus=0, judge=judge)
+    steps = with_evaluation(TrialConfig(pairs=pairs), [fit(TOY)], str(store), max_tokens=8, gpus=0, judge=judge)
     rows = [
         ev.ScoredCaption(pair_id=f"p{i}", caption=f"car {i}", references=["a car"], part="real" if i % 2 else "render")
         for i in range(4)
@@ -136,10 +136,10 @@ def judged(store: Path, url: str) -> tuple[Step, Path]:
         fingerprint="f", split="test", pairs=4, references=4, distinct_captions=4, empty_captions=0, scores={},
         subsets={}, baselines={}, protocol={"name": "coco"},
     )  # fmt: skip
-    ev.save(store / found.evaluation.name, record, rows)
-    assert found.judge is not None
-    assert found.scored == (*found.work, found.evaluation, found.judge)
-    return found.judge, store / found.judge.name
+    ev.save(store / steps.evaluation.name, record, rows)
+    assert steps.judge is not None
+    assert steps.scored == (*steps.work, steps.evaluation, steps.judge)
+    return steps.judge, store / steps.judge.name
 
 
 def test_a_judge_scores_the_captions_and_each_part_of_the_data_set(tmp_path: Path) -> None:
@@ -161,9 +161,9 @@ def test_the_judges_step_depends_on_what_it_is_asked_and_not_on_how(tmp_path: Pa
 
     def name(**settings: Any) -> str:
         judge = JudgeSection(**{"url": "http://x/v1", "judge": "a", **settings})
-        made = with_evaluation(TrialConfig(pairs=pairs), [fit(TOY)], "s", max_tokens=8, gpus=0, judge=judge).judge
-        assert made is not None
-        return made.name
+        step = with_evaluation(TrialConfig(pairs=pairs), [fit(TOY)], "s", max_tokens=8, gpus=0, judge=judge).judge
+        assert step is not None
+        return step.name
 
     (tmp_path / "prompt.txt").write_text("{standard_answer} {assistant_response}")
     assert name(concurrency=8, timeout_s=9.0) == name()

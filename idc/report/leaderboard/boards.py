@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from idc.config import first_error
 from idc.data.store import fingerprint
 from idc.evaluation.answers import RESULT as ANSWERS
 from idc.evaluation.answers import AnswerScores
@@ -349,5 +350,5 @@ def _read_answers(path: Path) -> AnswerScores:
     try:
         return AnswerScores.model_validate_json(path.read_text(encoding="utf-8"))
     except ValidationError as error:
-        field = ".".join(map(str, error.errors()[0]["loc"]))
-        raise ValueError(f"{path}: {field}: not answers of this version; score them again") from None
+        fault = f"{path} has no answers of this version ({first_error(error)})"
+        raise ValueError(f"{fault}; score them again") from None

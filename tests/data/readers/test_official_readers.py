@@ -76,9 +76,9 @@ def test_other_annotations_images_or_protocol_are_other_inputs(tmp_path: Path) -
     source = spot_the_diff().write(tmp_path / "in")
     prepare(source, tmp_path / "out", "spot_the_diff")
     multi = {"spot_the_diff": {"protocol": "multi"}}
-    own = put(tmp_path / "own", {"a_before.png": 1, "a_after.png": 2})
-    prepare(own, tmp_path / "own out", "folder")
-    assert open_import(import_job(own, tmp_path / "own out", "folder", **multi))[0].complete, "of another format"
+    folder = put(tmp_path / "own", {"a_before.png": 1, "a_after.png": 2})
+    prepare(folder, tmp_path / "own out", "folder")
+    assert open_import(import_job(folder, tmp_path / "own out", "folder", **multi))[0].complete, "of another format"
     (source / "change_multi_captions.json").write_text("{}")
     (source / "splits.json").write_text('{"test": [4]}')
     for more_images, settings in ((False, {"images": False}), (False, multi), (True, {})):

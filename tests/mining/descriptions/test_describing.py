@@ -103,11 +103,11 @@ def test_a_refused_answer_is_asked_for_again_and_counted(server: Server, pairs: 
         return (200, bad[pair]) if pair in bad and seen[pair] <= (2 if pair == 7 else 1) else described(pair)
 
     server.answer = answer
-    one = job(pairs, server.url)
-    assert run_job(one).num_rows == COUNT
-    questions = [ChangePair.from_row(row).meta["description"]["question"] for row in iter_rows(one.out)]
+    describing = job(pairs, server.url)
+    assert run_job(describing).num_rows == COUNT
+    questions = [ChangePair.from_row(row).meta["description"]["question"] for row in iter_rows(describing.out)]
     assert [questions[3], questions[7], sum(questions)] == [2, 3, COUNT + 3]
-    asked = summarise_descriptions(one).asked
+    asked = summarise_descriptions(describing).asked
     assert asked is not None
     assert (asked.answers, asked.refused) == (COUNT + 3, {"only denies": 2, "off template": 1})
     assert (asked.refused_share, asked.by_question) == (pytest.approx(3 / 15), {1: 10, 2: 1, 3: 1})

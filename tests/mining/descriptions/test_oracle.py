@@ -162,16 +162,16 @@ def run_job(one: DescribeJob) -> Manifest:
 
 
 def test_captions_are_those_of_the_oracle_and_a_pair_without_a_scene_is_a_reject(pairs: str, tmp_path: Path) -> None:
-    one = job(pairs, tmp_path / "out", oracle={"noise": 0.5, "seed": 3})
-    assert run_job(one).num_rows == 16
-    for row, given in zip(iter_rows(one.out), iter_rows(pairs), strict=True):
-        pair, meta = ChangePair.from_row(row), json.loads(given["meta"])
-        found = describe_by_oracle(pair.pair_id, meta, one.oracle)
-        assert pair.captions == (found.sentence(),)
+    described = job(pairs, tmp_path / "out", oracle={"noise": 0.5, "seed": 3})
+    assert run_job(described).num_rows == 16
+    for row, pair_row in zip(iter_rows(described.out), iter_rows(pairs), strict=True):
+        pair, meta = ChangePair.from_row(row), json.loads(pair_row["meta"])
+        description = describe_by_oracle(pair.pair_id, meta, described.oracle)
+        assert pair.captions == (description.sentence(),)
         assert pair.meta == meta
         assert pair.caption_origins[0] is not None
         assert pair.caption_origins[0].source == "oracle of rendered scenes, noise 0.5 (seed 3)"
-        assert parse_description(pair.captions[0]) == found
-    assert summarise_descriptions(one).repetition["rendered"].total == 16
+        assert parse_description(pair.captions[0]) == description
+    assert summarise_descriptions(described).repetition["rendered"].total == 16
     with pytest.raises(TooManyRejects, match="3 x no scene"):
         run_job(job(write_pairs(tmp_path / "pairs", 3), tmp_path / "none"))

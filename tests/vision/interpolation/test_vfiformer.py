@@ -151,11 +151,11 @@ def test_the_network_sees_bgr_padded_evenly_with_zeros() -> None:
     model = tiny()
     first, last = torch.rand(2, 1, 3, 30, 59)
     with torch.no_grad():
-        made = model(first, last)
+        frame = model(first, last)
         padded = torch.zeros(2, 1, 3, 64, 64)
         padded[0, ..., 17:47, 2:61], padded[1, ..., 17:47, 2:61] = first.flip(1), last.flip(1)
         expected = model.middle_of(padded[0], padded[1])[0][..., 17:47, 2:61].flip(1)
-    assert torch.equal(made, expected)
+    assert torch.equal(frame, expected)
 
 
 # -- files ---------------------------------------------------------------------------------------------------------
