@@ -73,6 +73,8 @@ def serving() -> Iterator[Server]:
     with Server() as one:
         thread = threading.Thread(target=one.serve_forever, args=(0.02,))
         thread.start()
-        yield one
-        one.shutdown()
-        thread.join()
+        try:
+            yield one
+        finally:  # a thread that still serves would keep the process of a failed test
+            one.shutdown()
+            thread.join()

@@ -29,8 +29,7 @@ from tests.serve.local import LocalBackend, serving
 def served(*settings: str) -> Iterator[str]:
     """The address of the application that the command serves by these settings; its captioner is in this process."""
     config = cli(CommandConfig, None, [*default_settings(settings), *settings], local=False, overwrite=False).config
-    [(name, source)] = config.models.items()
-    with serving(create_api(config, LocalBackend(source, (name,)))) as address:
+    with serving(create_api(config, LocalBackend(config.models))) as address:
         yield address
 
 

@@ -20,9 +20,8 @@ def png(width: int, height: int, data: bytes, *extra: tuple[bytes, bytes], bits:
     )
 
 
-def small_pixels(width: int = 8, height: int = 8) -> bytes:
-    """The pixel stream of a small grey PNG."""
-    return zlib.compress(bytes(height * (width + 1)))
+SMALL = zlib.compress(bytes(8 * 9))
+"""The pixel stream of a grey PNG of 8 x 8 pixels."""
 
 
 def geotiff_claiming(width: int, height: int, bands: int = 3, bits: int = 8) -> bytes:
@@ -64,11 +63,11 @@ SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><image href
 IMAGES: dict[str, tuple[int, Callable[[], bytes]]] = {
     "a truncated PNG": (400, lambda: picture()[: len(picture()) // 2]),
     "an SVG": (400, lambda: SVG),
-    "one pixel high": (400, lambda: saved(np.zeros((1, 64, 3), np.uint8), "PNG")),
+    "one pixel high": (400, lambda: saved(np.zeros((1, 64, 3), np.uint8))),
     "a JPEG of 20,000 scans": (400, lambda: jpeg_of_scans(20_000, 4992)),
-    "a PNG of 100,000 chunks": (400, lambda: png(8, 8, small_pixels(), *[(b"abCd", b"")] * 100_000)),
-    "20,000 pixels wide": (413, lambda: saved(np.zeros((8, 20_000, 3), np.uint8), "PNG")),
-    "a PNG that claims 100,000 x 100,000 pixels": (413, lambda: png(100_000, 100_000, small_pixels())),
-    "a PNG that claims 2^31-1 x 1 pixels": (413, lambda: png(2**31 - 1, 1, small_pixels())),
+    "a PNG of 100,000 chunks": (400, lambda: png(8, 8, SMALL, *[(b"abCd", b"")] * 100_000)),
+    "20,000 pixels wide": (413, lambda: saved(np.zeros((8, 20_000, 3), np.uint8))),
+    "a PNG that claims 100,000 x 100,000 pixels": (413, lambda: png(100_000, 100_000, SMALL)),
+    "a PNG that claims 2^31-1 x 1 pixels": (413, lambda: png(2**31 - 1, 1, SMALL)),
 }
 """One of each reason for which the server refuses an image, with its status; tests/data/test_images.py has the rest."""

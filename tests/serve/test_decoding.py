@@ -105,7 +105,7 @@ def test_an_image_that_is_given_up_or_crashes_its_decoder_leaves_room_for_the_ne
 def test_health_watches_decoding() -> None:
     async def test() -> None:
         replica = Model.__new__(Model)  # without Ray
-        replica._config = local_config("artifact", limits={"timeout_s": 0.01})
+        replica._config = local_config({"demo": "artifact"}, limits={"timeout_s": 0.01})
         replica._batcher, replica._decoders = Batcher(lambda key, items: [], 1), Decoders(1, 1000)
         await replica.check_health()
         hung = asyncio.create_task(replica._decoders.pair(EncodedPair(slow(), SMALL)))

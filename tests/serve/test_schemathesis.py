@@ -6,7 +6,6 @@ Strings in place of images become real images in most requests, so that valid re
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx2
@@ -17,22 +16,13 @@ from schemathesis.checks import load_all_checks
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from serve.api import create_api
-from tests.serve.bodies import picture, url
-from tests.serve.local import TOKEN, LocalBackend, local_config, serving, tokens_of
+from tests.serve.bodies import PAIR, url
+from tests.serve.conftest import AUTH, MODELS
+from tests.serve.local import TOKEN, local_config
 
-QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large, HealthCheck.large_base_example]
-
-
-AUTH = {"tokens": tokens_of(tester=TOKEN)}
-DOCUMENT = create_api(local_config("none", auth=AUTH), None).openapi()  # type: ignore[arg-type]  # needs no backend
+DOCUMENT = create_api(local_config(MODELS, auth=AUTH), None).openapi()  # type: ignore[arg-type]  # needs no backend
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 load_all_checks()
-
-
-@pytest.fixture(scope="module")
-def address(artifact: str) -> Iterator[str]:
-    with serving(create_api(local_config(artifact, auth=AUTH), LocalBackend(artifact))) as address:
-        yield address
 
 
 @SCHEMA.hook
@@ -47,36 +37,41 @@ def map_body(context: Any, body: Any) -> Any:
 
 def _real(context: Any, key: str, value: Any) -> Any:
     if key in ("before", "after") and isinstance(value, list):
-        return [picture() for _ in value[:2]]
+        return [PAIR.before for _ in value[:2]]
     if key in ("url", "model") and isinstance(value, str) and not value[:1].isdigit():
-        return {"url": url(picture()), "model": "demo"}[key]
+        return {"url": url(PAIR.before), "model": "demo"}[key]
     return map_body(context, value)
 
 
-def test_the_document_is_what_the_server_gives(address: str) -> None:
-    assert httpx2.get(f"{address}/openapi.json").json() == json.loads(json.dumps(DOCUMENT))
+def test_the_document_is_what_the_server_gives(closed: httpx2.Client) -> None:
+    assert closed.get("/openapi.json").json() == json.loads(json.dumps(DOCUMENT))
 
 
-def check(case: Any, address: str) -> None:
+def generated(examples: int, *phases: Phase) -> Any:
+    ignored = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+    return settings(
+        max_examples=examples, derandomize=True, deadline=None, database=None, phases=phases or tuple(Phase),
+        suppress_health_check=[*ignored, HealthCheck.large_base_example],
+    )  # fmt: skip
+
+
+def check(case: Any, closed: httpx2.Client) -> None:
     """Send it and check the answer. Not every body of the right types is a request for a caption: the images must be
     images, and one pair or several; so a refusal of one is no fault."""
     case.call_and_validate(
-        base_url=address,
-        headers={"Authorization": f"Bearer {TOKEN}"},
-        excluded_checks=[positive_data_acceptance],
-        timeout=60,
-    )
+        base_url=str(closed.base_url), headers={"Authorization": f"Bearer {TOKEN}"},
+        excluded_checks=[positive_data_acceptance], timeout=60,
+    )  # fmt: skip
 
 
 @SCHEMA.parametrize()
-@settings(max_examples=4, derandomize=True, deadline=None, database=None, suppress_health_check=QUIET,
-          phases=[Phase.explicit, Phase.generate])  # fmt: skip
-def test_a_few_requests(case: Any, address: str) -> None:
-    check(case, address)
+@generated(4, Phase.explicit, Phase.generate)
+def test_a_few_requests(case: Any, closed: httpx2.Client) -> None:
+    check(case, closed)
 
 
 @pytest.mark.slow
 @SCHEMA.parametrize()
-@settings(max_examples=100, derandomize=True, deadline=None, database=None, suppress_health_check=QUIET)
-def test_many_requests(case: Any, address: str) -> None:
-    check(case, address)
+@generated(100)
+def test_many_requests(case: Any, closed: httpx2.Client) -> None:
+    check(case, closed)

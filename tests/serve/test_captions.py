@@ -1,0 +1,369 @@
+"""``/v1/captions`` over real captioners in this process: results, streams, who may ask, queues, time-outs, logs."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import socket
+from collections.abc import Callable, Iterator, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+
+from idc.captioning.contract import draw_map
+from idc.data.images import decode_image, encode_png
+from idc.training.artifact import artifact_identity
+from serve.api import create_api
+from serve.drain import Drain
+from serve.schema import CaptionAnswer, ErrorAnswer, StreamEnd
+from tests.serve.bodies import CAPTIONS, CHAT, PAIR, Pair, conversation, picture, result, saved, upload, url
+from tests.serve.conftest import TOKENS, TOOLS
+from tests.serve.local import HELD, LocalBackend, client_of, described, local_config, tokens_of
+from tests.serve.waiting import until
+from tests.systems.objects.test_regions import BLUE, RED, ground, with_disk
+
+DISKS = Pair(encode_png(ground()), encode_png(with_disk(with_disk(ground(), 60, 60, RED), 260, 60, BLUE)))
+"""A disk is new on the left, and one on the right."""
+HELD_PAIR = Pair(picture(HELD, 30), PAIR.after)
+DAMAGED = Pair(PAIR.before, PAIR.after[:60])
+
+
+def bearer(name: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {TOKENS[name]}"}
+
+
+def code_of(answer: httpx2.Response) -> str | None:
+    return ErrorAnswer.model_validate_json(answer.content).error.code
+
+
+def entries(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+# -- results
+
+
+def test_each_pair_of_a_request_has_what_it_has_alone_in_python(client: httpx2.Client, artifact: str) -> None:
+    """Pairs of several sizes and formats, among files that are no images."""
+    random = np.random.default_rng(0)
+    wide = [encode_png(random.integers(0, 255, (70, 3000, 3), dtype=np.uint8)) for _ in range(2)]
+    bmp = saved(decode_image(picture(60, 50, shade=30)), "BMP")
+    good = [PAIR, Pair(bmp, picture(24, 41, shade=200)), Pair(*wide)]
+    bad = Pair(good[1].before[:200], PAIR.after), Pair(PAIR.before, b"<svg/>")
+    form = upload(good[0], bad[0], good[1], bad[1], good[2], candidates=2, change_map=True)
+    answer = client.post(CAPTIONS, **form).raise_for_status()
+    parsed = CaptionAnswer.model_validate_json(answer.content)
+    assert parsed.request_id == answer.headers["x-request-id"]
+    assert (parsed.version, parsed.timing.largest_batch) == (f"sha256:{artifact_identity(artifact)[:12]}", 3)
+    first, cut, second, text, third = answer.json()["results"]
+    assert cut["error"].startswith("before: truncated image")
+    assert text["error"].startswith("pairs.3.after: not a readable image")
+    for served, pair in zip((first, second, third), good, strict=True):
+        [own] = described(artifact, pair, candidates=2)
+        for name, value in json.loads(json.dumps(own.to_dict())).items():
+            if name == "candidates":
+                assert [each["caption"] for each in served[name]] == [each["caption"] for each in value]
+            elif name != "captioner":
+                assert served[name] == (pytest.approx(value, abs=1e-4) if isinstance(value, float) else value), name
+        shown = decode_image(base64.b64decode(served["change_map"].partition(",")[2]))[..., 0].astype(int)
+        assert own.map is not None
+        assert np.abs(shown - draw_map(own.map, decode_image(pair.after).shape[:2])).max() <= 1
+    assert shown.shape == (24, 1024), "the map of a large image has 1024 pixels at most"
+
+
+def test_a_crash_is_that_of_its_pair_and_only_in_the_log(
+    client: httpx2.Client, backend: LocalBackend, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captioner = backend.captioner("demo").captioner
+    describe = captioner.describe
+
+    def crash(befores: Any, afters: Any, **options: Any) -> Any:
+        if any(image.shape[1] == 39 for image in befores):
+            raise RuntimeError("a fault of the program")
+        return describe(befores, afters, **options)
+
+    monkeypatch.setattr(captioner, "describe", crash)
+    crashing = Pair(picture(39), PAIR.after)
+    together = client.post(CAPTIONS, **upload(PAIR, crashing, PAIR))
+    alone = client.post(CAPTIONS, **upload(crashing))
+    assert [each["error"] is None for each in together.json()["results"]] == [True, False, True]
+    assert (alone.status_code, code_of(alone)) == (500, "internal_error")
+    assert "a fault of the program" not in together.text + alone.text
+    assert capsys.readouterr().out.count("RuntimeError: a fault of the program") == 2
+
+
+def test_a_part_that_does_not_count_is_left_out_in_every_form(client: httpx2.Client) -> None:
+    """By each way to say where."""
+    height, width = decode_image(DISKS.after).shape[:2]
+    mask = np.zeros((height, width, 3), np.uint8)
+    mask[:, width // 2 :] = 255
+    pixels, white = [[width // 2, 0, width, height]], encode_png(mask)
+    shares = result(client, DISKS, model="regions", ignore="[[0.5, 0, 1, 1]]")
+    assert ["left" in region["position"] for region in shares["regions"]] == [True]
+    for part in (json.dumps(pixels), url(white), white, ["0,0,9,9", url(white)]):
+        assert result(client, DISKS, model="regions", ignore=part) == shares
+    for part in (pixels, url(white), [[0, 0, 9, 9], url(white)]):
+        chat = client.post(CHAT, json=conversation(*map(url, DISKS), model="regions", ignore=part)).json()
+        assert chat["choices"][0]["message"]["content"] == shares["caption"]
+        assert chat["claims"] == shares["claims"]
+    kept, whole = (result(client, DISKS, model="regions", **parts) for parts in ({"only": json.dumps(pixels)}, {}))
+    assert len({each["objects_text"] for each in (shares, kept, whole)}) == 3
+    nothing = client.post(CAPTIONS, **upload(DISKS, model="regions", ignore="0,0,1,1"))
+    assert (nothing.status_code, "leave nothing of the image to compare" in nothing.text) == (400, True)
+
+
+# -- streams
+
+
+def events(reply: httpx2.Response) -> Iterator[tuple[str, Any]]:
+    """(name, data) of each event; a comment has the name ``:``."""
+    name = ""
+    for line in reply.iter_lines():
+        kind, _, text = line.partition(":")
+        if kind == "event":
+            name = text.strip()
+        elif line:
+            yield (name, json.loads(text)) if kind == "data" else (":", None)
+
+
+def test_a_stream_has_the_results_as_they_are_done(client: httpx2.Client, held: LocalBackend) -> None:
+    """The first pair is held back until the others have arrived, which requires that they do not wait for it."""
+    with client.stream("POST", CAPTIONS, **upload(HELD_PAIR, DAMAGED, PAIR, candidates=2, stream=True)) as reply:
+        assert (reply.status_code, reply.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+        arriving = events(reply)
+        early = dict(data for name, data in [(name, (data["index"], data)) for name, data in
+                                             (next(arriving), next(arriving)) if name == "result"])  # fmt: skip
+        assert early[1]["error"]
+        assert early[2] == {**result(client, PAIR, candidates=2), "index": 2}
+        held.go_on.set()
+        (name, data), (done, end) = arriving
+    assert (name, data["index"], done) == ("result", 0, "done")
+    assert StreamEnd.model_validate(end).request_id == reply.headers["x-request-id"]
+    reply = client.post(CAPTIONS, **upload(DAMAGED, stream=True))
+    assert (reply.status_code, code_of(reply)) == (400, "no_pair_captioned")
+
+
+def test_a_cold_start_is_waited_for_with_comments_and_may_fail_late(client: httpx2.Client, held: LocalBackend) -> None:
+    damaged = upload(Pair(HELD_PAIR.before, DAMAGED.after), stream=True)
+    with client.stream("POST", CAPTIONS, **damaged) as reply:
+        assert reply.status_code == 200
+        arriving = events(reply)
+        assert next(arriving)[0] == ":"
+        held.go_on.set()
+        name, data = next(event for event in arriving if event[0] != ":")
+    assert (name, data["error"]["param"], data["request_id"]) == ("error", "after", reply.headers["x-request-id"])
+
+
+@pytest.mark.parametrize("pairs", [[HELD_PAIR], [HELD_PAIR, PAIR]], ids=["before the first result", "after it"])
+def test_a_stream_whose_client_leaves_ends_its_work(
+    client: httpx2.Client, held: LocalBackend, pairs: list[Pair]
+) -> None:
+    with client.stream("POST", CAPTIONS, **upload(*pairs, stream=True)) as reply:
+        if len(pairs) > 1:
+            assert next(events(reply))[0] == "result"
+    assert held.cancelled.wait(30), "the work goes on"
+    until(lambda: "idc_pairs_waiting 0.0" in client.get("/metrics").text, "its place in the queue is free again")
+
+
+# -- who may ask
+
+
+def test_tokens_open_what_is_closed_and_their_names_are_in_the_log(
+    closed: httpx2.Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask: Callable[..., httpx2.Response] = closed.request
+    for path in ("/", "/web/style.css", "/docs", "/openapi.json", "/healthz", "/readyz"):
+        assert ask("GET", path, headers={"Authorization": ""}).status_code == 200, path
+    for wrong in ("", "Bearer wrong", f"Basic {TOKENS['first']}"):
+        for path in ("/v1/models", "/metrics", CAPTIONS, "/nowhere"):
+            answer = ask("GET", path, headers={"Authorization": wrong})
+            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), path
+    for name in TOKENS:
+        answer = ask("POST", CAPTIONS, **upload(), headers={**bearer(name), "X-Request-ID": f"id-of-{name}"})
+        assert answer.raise_for_status().headers["x-request-id"] == f"id-of-{name}"
+    bad = ask("GET", "/v1/models", headers={"X-Request-ID": "not an id"})
+    assert re.fullmatch("[0-9a-f]{32}", bad.headers["x-request-id"])
+    lines = entries(capsys)
+    assert all(entry.keys() >= {"time", "level", "event", "node", "pid"} for entry in lines), "as of jobs and workers"
+    good = [entry for entry in lines if entry["route"] == CAPTIONS and entry["status"] == 200]
+    assert [(entry["caller"], entry["request_id"], entry["pairs"]) for entry in good] == [
+        (name, f"id-of-{name}", 1) for name in TOKENS
+    ]
+    assert base64.b64encode(PAIR.before).decode()[:40] not in json.dumps(lines)
+
+
+@pytest.mark.parametrize(
+    ("peer", "host", "status"),
+    [
+        ("::1", "[::1]:8000", 200),
+        ("::ffff:127.0.0.1", "127.0.0.1", 200),
+        ("192.0.2.7", "localhost", 403),
+        (None, "localhost", 403),
+    ],
+)
+def test_without_tokens_this_machine_alone_is_served(
+    backend: LocalBackend, peer: str | None, host: str, status: int
+) -> None:
+    transport = httpx2.ASGITransport(create_api(local_config(backend.sources), backend), client=peer and (peer, 1))
+
+    async def ask() -> httpx2.Response:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.get("/v1/models", headers={"Host": host})
+
+    assert asyncio.run(ask()).status_code == status
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},  # curl, clients of OpenAI's interface
+        {"Origin": "http://{own}", "Sec-Fetch-Site": "same-origin"},
+        {"Origin": "HTTP://{own}"},  # a browser on plain http sends no Sec-Fetch-Site
+        {"Sec-Fetch-Site": "none"},
+        {"Origin": "https://captions.example.org", "Sec-Fetch-Site": "same-origin"},  # a proxy changed the Host
+    ],
+    ids=str,
+)
+def test_programs_and_the_served_page_are_answered(closed: httpx2.Client, headers: dict[str, str]) -> None:
+    own = closed.base_url.netloc.decode()
+    answer = closed.get("/metrics", headers={name: value.format(own=own) for name, value in headers.items()})
+    assert (answer.status_code, "access-control-allow-origin" in answer.headers) == (200, False)
+
+
+def test_pages_of_an_allowed_origin_may_ask_and_read_and_others_neither(closed: httpx2.Client) -> None:
+    sent = {"Origin": TOOLS, "Sec-Fetch-Site": "cross-site"}
+    asked = {**sent, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    address = closed.base_url.join(CAPTIONS)
+    preflight = httpx2.options(address, headers=asked)  # a browser sends it without the token
+    assert "POST" in preflight.headers["access-control-allow-methods"]
+    assert "Authorization" in preflight.headers["access-control-allow-headers"]
+    answers = preflight, closed.post(CAPTIONS, **upload(), headers=sent), closed.post(CAPTIONS, json={}, headers=sent)
+    assert [answer.status_code for answer in answers] == [200, 200, 422]
+    for answer in answers:
+        assert answer.headers["access-control-allow-origin"] == TOOLS
+        assert "Origin" in answer.headers["vary"]
+        assert "access-control-allow-credentials" not in answer.headers
+    foreign = {"Origin": "https://foreign.example", "Sec-Fetch-Site": "cross-site"}
+    assert httpx2.options(address, headers={**asked, **foreign}).status_code == 400
+    refused = closed.get("/metrics", headers=foreign)
+    assert (refused.status_code, code_of(refused), "auth.origins" in refused.text) == (403, "foreign_origin", True)
+    assert closed.get("/", headers=foreign).status_code == 200, "a link from elsewhere leads to the page"
+
+
+# -- queues, time, ends
+
+
+def test_queues_have_ends_for_each_and_for_all(held: LocalBackend, artifact: str) -> None:
+    auth = {"mode": "token", "tokens": tokens_of(**TOKENS)}
+    with (
+        client_of(held, auth=auth, limits={"waiting_pairs": 128}) as client,
+        ThreadPoolExecutor(8) as threads,
+    ):
+
+        def ask(name: str, pairs: int, seconds: float = 60) -> httpx2.Response:
+            return client.post(CAPTIONS, **upload(*[HELD_PAIR] * pairs), headers=bearer(name), timeout=seconds)
+
+        def metrics() -> str:
+            return client.get("/metrics", headers=bearer("first")).text
+
+        try:
+            waiting = [threads.submit(ask, "first", 64), threads.submit(ask, "second", 40)]
+            for _ in waiting:
+                assert held.asked.acquire(timeout=60)
+            for name, pairs, status in (("first", 1, 429), ("second", 25, 429), ("third", 25, 503)):
+                refused = ask(name, pairs, 10)
+                assert (refused.status_code, refused.headers["retry-after"]) == (status, "1"), (name, pairs)
+            assert "idc_pairs_waiting 104.0" in metrics()
+        finally:
+            held.go_on.set()
+        assert [each.result().status_code for each in waiting] == [200, 200]
+        assert ask("first", 3).status_code == 200  # the room is free again
+        for line in (
+            "idc_pairs_waiting 0.0",
+            'idc_pairs_total{outcome="captioned"} 107.0',
+            'idc_requests_total{route="/v1/captions",status="429"} 2.0',
+            f'idc_model_info{{model="demo",version="sha256:{artifact_identity(artifact)[:12]}"}} 1.0',
+        ):
+            assert line in metrics()
+
+
+def test_a_draining_front_answers_what_it_has_accepted_and_refuses_the_rest(held: LocalBackend) -> None:
+    drain = Drain()
+    with client_of(held, drain) as client, ThreadPoolExecutor(2) as threads:
+        drain.replaced = True  # another front takes over: clients are asked to connect again
+        assert client.get("/readyz").headers["connection"] == "close"
+        accepted = threads.submit(client.post, CAPTIONS, **upload(HELD_PAIR))
+        assert held.asked.acquire(timeout=60)
+        assert asyncio.run(drain.finish(0.0)) == 1
+        finished = threads.submit(asyncio.run, drain.finish(60))
+        for path in (CAPTIONS, "/readyz", "/"):
+            refused = client.get(path)
+            assert (refused.status_code, code_of(refused), refused.headers["retry-after"]) == (503, "ending", "5"), path
+        assert client.get("/healthz").status_code == 200
+        assert not finished.done()
+        held.go_on.set()
+        assert accepted.result().status_code == 200
+        assert finished.result() == 0
+
+
+def test_what_takes_too_long_is_answered_by_504(held: LocalBackend) -> None:
+    with client_of(held, limits={"timeout_s": 0.3}) as client:
+        answer = client.post(CAPTIONS, **upload(HELD_PAIR))
+        assert (answer.status_code, code_of(answer)) == (504, "timeout")
+        held.go_on.set()
+        assert "idc_pairs_waiting 0.0" in client.get("/metrics").text
+
+
+def test_a_client_that_leaves_is_no_failure(held: LocalBackend, capsys: pytest.CaptureFixture[str]) -> None:
+    """While it sends its body; cancelled by Serve, while it waits; and refused by Serve's proxy, which then fails the
+    reading of the body."""
+    api = create_api(local_config(held.sources), held)
+    kind = "multipart/form-data; boundary=b"
+    with client_of(held) as client:
+        with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
+            head = (
+                f"POST {CAPTIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: 100\r\n\r\n--"
+            )
+            connection.sendall(head.encode())
+            until(lambda: client.get("/readyz").status_code == 200, "the server reads the body")
+        left = f'idc_requests_total{{route="{CAPTIONS}",status="499"}} 1.0'
+        until(lambda: left in client.get("/metrics").text, "the request is over")
+
+    async def cancelled() -> None:
+        transport = httpx2.ASGITransport(api, client=("127.0.0.1", 1))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as waiting:
+            request = asyncio.create_task(waiting.post(CAPTIONS, **upload(HELD_PAIR)))
+            assert await asyncio.to_thread(held.asked.acquire, timeout=60)
+            request.cancel()
+            held.go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await request
+
+    async def failing() -> dict[str, str]:
+        raise RuntimeError("Task: 6ef4 was cancelled.")
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        raise AssertionError("nobody is left to answer")
+
+    asyncio.run(cancelled())
+    scope = {"type": "http", "method": "POST", "path": CAPTIONS, "client": ("127.0.0.1", 1), "query_string": b""}
+    headers = [(b"content-type", kind.encode()), (b"host", b"localhost")]
+    asyncio.run(api({**scope, "headers": headers}, failing, send))
+    lines = [(line["level"], line["status"], line["error"], "failure" in line) for line in entries(capsys)]
+    assert lines == [("info", 499, "client_left", False)] * 3
+
+
+def test_the_document_has_every_operation_and_its_page_may_load_its_scripts(client: httpx2.Client) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    assert {CAPTIONS, CHAT, "/v1/models", "/metrics"} <= set(paths)
+    assert all(operation["description"] for operations in paths.values() for operation in operations.values())
+    page = client.get("/docs").raise_for_status()
+    policy = page.headers["content-security-policy"]
+    for source in re.findall(r'(?:src|href)="(https://[^/"]+)', page.text):
+        assert source in policy
+    assert "https://" not in client.get("/").headers["content-security-policy"]
