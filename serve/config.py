@@ -46,7 +46,7 @@ class AuthConfig(ConfigModel):
 
 BODY_COPIES = 4.5
 """Maximal memory of a body relative to its size, in the front: the bytes, their text, the parsed values and the image
-files. ``tests/serve/test_attacks.py`` measures it."""
+files. ``tests/serve/test_command.py`` measures it."""
 
 
 class LimitsConfig(ConfigModel):

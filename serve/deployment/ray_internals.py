@@ -30,7 +30,7 @@ def bind_to_node_address() -> None:
 
     Serve binds it to all addresses, after the replica's constructor. The port requires no token and unpickles its
     input. Without: whoever reaches it can run code here
-    (``tests/serve/test_attacks.py``: ``test_nothing_listens_for_other_machines``).
+    (``tests/serve/test_command.py``: ``test_no_path_of_the_machine_is_answered_and_nothing_listens_for_others``).
     """
     import ray.util
     from ray._common import tls_utils

@@ -13,7 +13,7 @@ import httpx2
 import yaml
 
 from tests.cluster.heads import RAY, clean_environment, running_head
-from tests.serve.command import free_port
+from tests.serve.command import free_port, is_ready
 from tests.serve.local import TOKEN, tokens_of
 from tests.serve.waiting import PATIENCE_S, until
 
@@ -46,7 +46,7 @@ def clustered(folder: Path, home: Path) -> Iterator[httpx2.Client]:
         )  # fmt: skip
         headers = {"Authorization": f"Bearer {TOKEN}"}
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=PATIENCE_S) as client:
-            until(lambda: _ready(client), "the application is ready")
+            until(lambda: is_ready(client), "the application is ready")
             yield client
 
 
@@ -58,10 +58,3 @@ def _small(port: int) -> dict[str, Any]:
     args["scaling"] |= {"cpus": 1, "gpus": 0, "front_replicas": 1, "max_replicas": 1}
     del args["registry"]
     return config
-
-
-def _ready(client: httpx2.Client) -> bool:
-    try:
-        return client.get("/readyz").status_code == 200
-    except httpx2.HTTPError:
-        return False

@@ -42,17 +42,18 @@ class Command:
         """A client of the server."""
         return httpx2.Client(base_url=self.url, timeout=PATIENCE_S)
 
-    def ready(self) -> bool:
-        """Whether it is ready to serve."""
-        try:
-            with self.client() as client:
-                return client.get("/readyz").status_code == 200
-        except httpx2.HTTPError:
-            return False
+    def started(self) -> bool:
+        """Whether its start is over: it serves, or it has ended."""
+        with self.client() as client:
+            return is_ready(client) or self.process.poll() is not None
 
-    def serves_or_ended(self) -> bool:
-        """Whether its start is over."""
-        return self.ready() or self.process.poll() is not None
+
+def is_ready(client: httpx2.Client) -> bool:
+    """Whether the server that the client asks serves."""
+    try:
+        return client.get("/readyz").status_code == 200
+    except httpx2.HTTPError:
+        return False
 
 
 def free_port() -> int:
@@ -81,7 +82,7 @@ def serving(folder: Path, *settings: str) -> Iterator[Command]:
     for _ in range(4):
         command = start(folder, free_port(), *settings)
         try:
-            until(command.serves_or_ended, "the command serves")
+            until(command.started, "the command serves")
             if command.process.poll() is not None and _RAY_TOO_SLOW in command.log.read_text():
                 continue
             assert command.process.poll() is None, f"the command ended at its start:\n{command.log.read_text()}"

@@ -33,9 +33,6 @@ class Load:
         aim = len(self.statuses) + len(self.faults) + more
         until(lambda: len(self.statuses) + len(self.faults) >= aim, f"{more} more answers")
 
-    def all_answered(self) -> bool:
-        return not self.faults and set(self.statuses) == {200}
-
 
 @contextmanager
 def load(

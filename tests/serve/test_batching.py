@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
 from serve.batching import Batcher, Joiner
-from tests.serve.waiting import happens
+from tests.serve.waiting import happens, in_loop
 
 LONG_S = 3600.0
 """Longer than any test: what is sent was not sent by the end of the wait."""
@@ -54,117 +53,101 @@ class Squares:
             self.batch_goes_on.release()
 
 
-def run(scene: Callable[[Squares], Coroutine[Any, Any, None]]) -> None:
-    async def whole() -> None:
-        await scene(Squares())
+async def asked(together: Any, *requests: list[int], key: str = "a") -> list[asyncio.Task[list[int]]]:
+    """Requests that are all submitted, in this order."""
+    tasks = [asyncio.create_task(together.submit(key, items)) for items in requests]
+    await asyncio.sleep(0)
+    return tasks
 
-    asyncio.run(whole())
 
-
-def test_items_that_arrive_while_the_function_is_busy_form_the_next_batches() -> None:
-    async def scene(squares: Squares) -> None:
-        batcher = Batcher(squares.batch, max_items=4)
-        first = asyncio.create_task(batcher.submit("a", [1]))
-        await happens(lambda: len(squares.calls) == 1)
-        others = [
-            asyncio.create_task(batcher.submit(key, items))
-            for key, items in (("a", [2, 3, 4]), ("b", [5]), ("a", [6, 7]), ("c", []))
-        ]
-        await asyncio.sleep(0)  # all of them are submitted
-        squares.release(4)
-        assert await asyncio.gather(first, *others) == [[1], [4, 9, 16], [25], [36, 49], []]
-        assert squares.calls == [("a", [1]), ("a", [2, 3, 4, 6]), ("b", [5]), ("a", [7])]
-
-    run(scene)
+@in_loop
+async def test_items_that_arrive_while_the_function_is_busy_form_the_next_batches() -> None:
+    squares = Squares()
+    batcher = Batcher(squares.batch, max_items=4)
+    tasks = await asked(batcher, [1])
+    await happens(lambda: len(squares.calls) == 1)
+    for key, items in (("a", [2, 3, 4]), ("b", [5]), ("a", [6, 7]), ("c", [])):
+        tasks += await asked(batcher, items, key=key)
+    squares.release(4)
+    assert await asyncio.gather(*tasks) == [[1], [4, 9, 16], [25], [36, 49], []]
+    assert squares.calls == [("a", [1]), ("a", [2, 3, 4, 6]), ("b", [5]), ("a", [7])]
 
 
 @pytest.mark.parametrize("kind", ["batches", "calls"])
-def test_a_fault_affects_its_batch_only_and_items_of_callers_that_left_are_dropped(kind: str) -> None:
-    async def scene(squares: Squares) -> None:
-        together: Any = Batcher(squares.batch, 2) if kind == "batches" else Joiner(squares.call, 2, LONG_S)
-        first = asyncio.create_task(together.submit("a", [0]))
-        await happens(lambda: len(squares.calls) == 1)
-        asked = [asyncio.create_task(together.submit("a", [item])) for item in (2, 13, 1, 3, 4)]
-        await asyncio.sleep(0)
-        if kind == "batches":
-            asked[0].cancel()
-        squares.release(4)
-        results = await asyncio.gather(first, *asked[1:], return_exceptions=True)
-        fault, good = "13 has no square here", ["[1]", "[9]", "[16]"]
-        # The joiner had sent 2 and 13 when 2 left, and 4 alone follows.
-        expected = [fault, fault, *good[1:]] if kind == "batches" else [fault, *good]
-        assert [str(one) for one in results] == ["[0]", *expected]
-
-    run(scene)
+@in_loop
+async def test_a_fault_affects_its_batch_only_and_items_of_callers_that_left_are_dropped(kind: str) -> None:
+    squares = Squares()
+    together: Any = Batcher(squares.batch, 2) if kind == "batches" else Joiner(squares.call, 2, LONG_S)
+    first = await asked(together, [0])
+    await happens(lambda: len(squares.calls) == 1)
+    leaving, *others = await asked(together, [2], [13], [1], [3], [4])
+    if kind == "batches":
+        leaving.cancel()
+    squares.release(4)
+    results = await asyncio.gather(*first, *others, return_exceptions=True)
+    fault, good = "13 has no square here", ["[1]", "[9]", "[16]"]
+    # The joiner had sent 2 and 13 when 2 left, and 4 alone follows.
+    expected = [fault, fault, *good[1:]] if kind == "batches" else [fault, *good]
+    assert [str(one) for one in results] == ["[0]", *expected]
 
 
-def test_a_request_alone_is_sent_at_once_and_later_ones_share_a_call_when_it_is_full() -> None:
-    async def scene(squares: Squares) -> None:
-        joiner = Joiner(squares.call, max_items=4, wait_s=LONG_S)
-        first = asyncio.create_task(joiner.submit("a", [1]))
-        await happens(lambda: squares.calls == [("a", [1])])
-        others = [asyncio.create_task(joiner.submit("a", items)) for items in ([2], [3, 4], [5], list(range(6)))]
-        await happens(lambda: len(squares.calls) == 3)
-        squares.release(9)
-        assert await asyncio.gather(first, *others) == [[1], [4], [9, 16], [25], [0, 1, 4, 9, 16, 25]]
-        assert squares.calls == [("a", [1]), ("a", [2, 3, 4, 5]), ("a", [0, 1, 2, 3]), ("a", [4, 5])]
-
-    run(scene)
-
-
-def test_other_keys_do_not_wait_and_a_call_that_is_not_full_is_sent_after_the_wait() -> None:
-    async def scene(squares: Squares) -> None:
-        joiner = Joiner(squares.call, max_items=4, wait_s=0.01)
-        asked = []
-        for key, item in (("a", 1), ("b", 2), ("a", 3), ("a", 4)):
-            asked.append(asyncio.create_task(joiner.submit(key, [item])))
-            await asyncio.sleep(0)
-            if item < 3:
-                await happens(lambda: len(squares.calls) == len(asked))
-        await happens(lambda: len(squares.calls) == 3)
-        squares.release(3)
-        assert await asyncio.gather(*asked) == [[1], [4], [9], [16]]
-        assert squares.calls == [("a", [1]), ("b", [2]), ("a", [3, 4])]
-
-    run(scene)
+@in_loop
+async def test_a_request_alone_is_sent_at_once_and_later_ones_share_a_call_when_it_is_full() -> None:
+    squares = Squares()
+    joiner = Joiner(squares.call, max_items=4, wait_s=LONG_S)
+    first = await asked(joiner, [1])
+    await happens(lambda: squares.calls == [("a", [1])])
+    others = await asked(joiner, [2], [3, 4], [5], list(range(6)))
+    await happens(lambda: len(squares.calls) == 3)
+    squares.release(9)
+    assert await asyncio.gather(*first, *others) == [[1], [4], [9, 16], [25], [0, 1, 4, 9, 16, 25]]
+    assert squares.calls == [("a", [1]), ("a", [2, 3, 4, 5]), ("a", [0, 1, 2, 3]), ("a", [4, 5])]
 
 
-def test_a_caller_that_leaves_takes_its_items_along_and_the_last_one_the_call() -> None:
-    async def scene(squares: Squares) -> None:
-        joiner = Joiner(squares.call, max_items=3, wait_s=LONG_S)
-        first = asyncio.create_task(joiner.submit("a", [1]))
-        await happens(lambda: len(squares.calls) == 1)
-        asked = [asyncio.create_task(joiner.submit("a", [item])) for item in (2, 3, 4)]
-        await asyncio.sleep(0)
-        asked[0].cancel()  # its call has been sent, for the others too
-        await happens(lambda: len(squares.calls) == 2)
-        squares.release(2)
-        assert await asyncio.gather(*asked[1:]) == [[9], [16]]
-        assert await first == [1]
-
-        alone = asyncio.create_task(joiner.submit("a", [5]))
-        await happens(lambda: len(squares.calls) == 3)
-        gathering = asyncio.create_task(joiner.submit("a", [6]))
-        await asyncio.sleep(0)
-        gathering.cancel()
-        alone.cancel()
-        await happens(lambda: squares.cancelled == [[5]])
-        squares.release(1)
-        assert await joiner.submit("a", [7, 8, 9]) == [49, 64, 81]  # [6], which nobody awaits, was never sent
-        assert squares.calls[3:] == [("a", [7, 8, 9])]
-
-    run(scene)
+@in_loop
+async def test_other_keys_do_not_wait_and_a_call_that_is_not_full_is_sent_after_the_wait() -> None:
+    squares = Squares()
+    joiner = Joiner(squares.call, max_items=4, wait_s=0.01)
+    tasks = await asked(joiner, [1])
+    await happens(lambda: len(squares.calls) == 1)
+    tasks += await asked(joiner, [2], key="b")
+    await happens(lambda: len(squares.calls) == 2)
+    tasks += await asked(joiner, [3], [4])
+    await happens(lambda: len(squares.calls) == 3)
+    squares.release(3)
+    assert await asyncio.gather(*tasks) == [[1], [4], [9], [16]]
+    assert squares.calls == [("a", [1]), ("b", [2]), ("a", [3, 4])]
 
 
-def test_a_shared_call_does_not_belong_to_the_request_that_began_it() -> None:
+@in_loop
+async def test_a_caller_that_leaves_takes_its_items_along_and_the_last_one_the_call() -> None:
+    squares = Squares()
+    joiner = Joiner(squares.call, max_items=3, wait_s=LONG_S)
+    first = await asked(joiner, [1])
+    await happens(lambda: len(squares.calls) == 1)
+    leaving, *others = await asked(joiner, [2], [3], [4])
+    leaving.cancel()  # its call has been sent, for the others too
+    await happens(lambda: len(squares.calls) == 2)
+    squares.release(2)
+    assert await asyncio.gather(*first, *others) == [[1], [9], [16]]
+
+    alone = await asked(joiner, [5])
+    await happens(lambda: len(squares.calls) == 3)
+    for task in (*await asked(joiner, [6]), *alone):
+        task.cancel()
+    await happens(lambda: squares.cancelled == [[5]])
+    squares.release(1)
+    assert await joiner.submit("a", [7, 8, 9]) == [49, 64, 81]  # [6], which nobody awaits, was never sent
+    assert squares.calls[3:] == [("a", [7, 8, 9])]
+
+
+@in_loop
+async def test_a_shared_call_does_not_belong_to_the_request_that_began_it() -> None:
     """Serve cancels the calls made in a request's context when its client leaves."""
-
-    async def scene(squares: Squares) -> None:
-        joiner = Joiner(squares.call, max_items=2, wait_s=LONG_S)
-        squares.release(2)
-        REQUEST.set("mine")
-        await joiner.submit("a", [1])
-        await joiner.submit("a", [1, 2])
-        assert squares.contexts == ["none", "none"]
-
-    run(scene)
+    squares = Squares()
+    joiner = Joiner(squares.call, max_items=2, wait_s=LONG_S)
+    squares.release(2)
+    REQUEST.set("mine")
+    await joiner.submit("a", [1])
+    await joiner.submit("a", [1, 2])
+    assert squares.contexts == ["none", "none"]

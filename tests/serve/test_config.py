@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from ray.serve.schema import ServeDeploySchema
 
 from idc.config import ConfigError, load
 from idc.data.text import Vocabulary
@@ -36,26 +37,27 @@ def test_without_a_model_auto_is_served_on_this_machine_alone_and_else_the_model
     assert served("--models.mine=runs/mine/artifact").models == {"mine": "runs/mine/artifact"}
 
 
-def test_the_production_file_is_one_that_serve_and_we_know_entirely() -> None:
-    from ray.serve.schema import ServeDeploySchema
+def deployment(name: str) -> tuple[dict[str, Any], ServeDeploySchema]:
+    """A file for ``serve deploy``, and as Serve reads it."""
+    text = yaml.safe_load((CONFIGS / name).read_text(encoding="utf-8"))
+    return text, ServeDeploySchema.model_validate(text)
 
-    text = yaml.safe_load((CONFIGS / "production.yaml").read_text(encoding="utf-8"))
-    schema = ServeDeploySchema.model_validate(text)
+
+def test_the_production_file_is_one_that_serve_and_we_know_entirely() -> None:
+    text, schema = deployment("production.yaml")
     (application,) = schema.applications
     assert application.import_path == "serve.app:build"
     assert set(text) <= set(ServeDeploySchema.model_fields)  # Serve itself takes keys that it does not know
     assert set(text["http_options"]) <= set(type(schema.http_options).model_fields)
     assert set(text["applications"][0]) <= set(type(application).model_fields)
-    config = load(ServeConfig, overrides=application.args)
-    assert config.auth.mode == "token"
+    assert load(ServeConfig, overrides=application.args).auth.mode == "token"
 
 
 def test_the_file_for_a_language_model_has_the_keys_of_ray_serve_llm_and_ours() -> None:
     from ray.llm._internal.serve.core.configs.llm_config import LLMConfig
-    from ray.serve.schema import ServeDeploySchema
 
-    text = yaml.safe_load((CONFIGS / "language_model.yaml").read_text(encoding="utf-8"))
-    model, ours = ServeDeploySchema.model_validate(text).applications
+    text, schema = deployment("language_model.yaml")
+    model, ours = schema.applications
     (settings,) = model.args["llm_configs"]
     assert set(settings) <= set(LLMConfig.model_fields)
     LLMConfig.model_validate(settings)
@@ -87,25 +89,21 @@ def test_every_fault_is_named_with_its_place(changes: dict[str, Any], faults: li
         assert any(line.startswith(f"args of serve.app:build: {fault}") for line in refused.value.errors), fault
 
 
-def test_a_registry_that_is_not_named_is_a_fault_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_loaded_is_a_fault_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    models = {"champion": "models:/captioner@champion"}
-    config = load(CommandConfig, overrides={**GOOD, "models": models, "port": free_port()})
-    assert list(config.preflight()) == [
-        "models.champion: models:/ sources need registry.tracking_uri (or MLFLOW_TRACKING_URI)"
-    ]
-
-
-def test_a_damaged_artifact_is_a_fault_before_anything_starts(tmp_path: Path) -> None:
     weights, words = {"w": torch.zeros(2)}, Vocabulary(["red"])
     for name in ("good", "cut", "deep"):
         write_artifact(tmp_path / name, system="procap", config={}, state_dict=weights, vocabulary=words)
     (tmp_path / "cut" / WEIGHTS).write_bytes(b"{}")
     (tmp_path / "deep" / CONFIG).write_bytes(b"[" * 100_000)
     models = {name: str(tmp_path / name) for name in ("good", "cut", "deep")}
-    cut, deep = load(CommandConfig, overrides={**GOOD, "models": models, "port": free_port()}).preflight()
+    models["registered"] = "models:/captioner@champion"
+    cut, deep, registered = load(CommandConfig, overrides={**GOOD, "models": models, "port": free_port()}).preflight()
     assert re.match(rf"models\.cut: .*{WEIGHTS} is damaged", cut)
     assert re.match(r"models\.deep: .*nested too deep", deep)
+    assert registered == "models.registered: models:/ sources need registry.tracking_uri (or MLFLOW_TRACKING_URI)"
 
 
 def test_behind_haproxy_nobody_counts_as_local(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 
 from idc.captioning.loading import artifact_folder
 from idc.captioning.objects_config import ObjectsConfig
-from idc.training.artifact import CONFIG, IDENTITY_TAG, artifact_identity, read_artifact, write_artifact
+from idc.training.artifact import CONFIG, IDENTITY_TAG, WEIGHTS, artifact_identity, read_artifact, write_artifact
 from serve.deployment.command import absolute_folder
 from serve.versions import Resolver, absolute_uri, public_name
 from tests.systems.zeroshot.test_hub import point_to
@@ -25,35 +25,35 @@ def make_artifact(path: Path, value: float) -> Path:
 
 
 class Registry:
-    """An MLflow registry with versions of the model ``captioner``."""
+    """An MLflow registry with versions of the model ``captioner``, and a cache for what is fetched from it."""
 
     def __init__(self, uri: str, folder: Path):
         self.client = MlflowClient(tracking_uri=uri)
-        self.uri, self.folder = uri, folder
-        place = (folder / "mlartifacts").as_uri()
-        self.run_id = self.client.create_run(self.client.create_experiment("idc", place)).info.run_id
+        self.uri, self.folder, self.cache = uri, folder, folder / "cache"
+        experiment = self.client.create_experiment("idc", (folder / "mlartifacts").as_uri())
+        self.run_id = self.client.create_run(experiment).info.run_id
         self.client.create_registered_model("captioner")
 
     def add(self, value: float) -> str:
         """Add a version with an artifact of its own."""
         artifact = make_artifact(self.folder / f"artifact-{value}", value)
         self.client.log_artifacts(self.run_id, str(artifact), f"{value}/artifact")
-        made = self.client.create_model_version(
-            "captioner",
-            f"runs:/{self.run_id}/{value}/artifact",
-            self.run_id,
-            {IDENTITY_TAG: artifact_identity(artifact)},
-        )
-        return str(made.version)
+        source, tags = f"runs:/{self.run_id}/{value}/artifact", {IDENTITY_TAG: artifact_identity(artifact)}
+        return str(self.client.create_model_version("captioner", source, self.run_id, tags).version)
 
-    def uploaded(self, value: float) -> Path:
-        """Folder of the artifact in MLflow's storage."""
-        return self.folder / "mlartifacts" / self.run_id / "artifacts" / str(value) / "artifact"
+    def weights(self, value: float) -> Path:
+        """In MLflow's storage."""
+        return self.folder / f"mlartifacts/{self.run_id}/artifacts/{value}/artifact/{WEIGHTS}"
+
+    def fetch(self, version: int = 1) -> Path:
+        return Resolver(self.uri).fetch(f"models:/captioner/{version}", self.cache)
 
 
 @pytest.fixture
 def registry(tracking_uri: str, tmp_path: Path) -> Registry:
-    return Registry(tracking_uri, tmp_path)
+    registry = Registry(tracking_uri, tmp_path)
+    registry.add(1.0)
+    return registry
 
 
 def weight(folder: Path) -> float:
@@ -61,13 +61,13 @@ def weight(folder: Path) -> float:
 
 
 def test_a_moved_alias_is_seen_and_the_version_before_stays_what_it_was(registry: Registry, tmp_path: Path) -> None:
+    assert registry.add(2.0) == "2"
     resolver = Resolver(registry.uri)
-    for version, value in (("1", 1.0), ("2", 2.0)):
-        assert registry.add(value) == version
+    for version in "12":
         registry.client.set_registered_model_alias("captioner", "champion", version)
         assert resolver.resolve("models:/captioner@champion") == f"models:/captioner/{version}"
     assert resolver.resolve("models:/captioner/1") == "models:/captioner/1"
-    first, second = (resolver.fetch(f"models:/captioner/{n}", tmp_path / "cache") for n in (1, 2))
+    first, second = registry.fetch(1), registry.fetch(2)
     assert (weight(first), weight(second)) == (1.0, 2.0)
     assert artifact_identity(first) == artifact_identity(tmp_path / "artifact-1.0")
 
@@ -83,60 +83,44 @@ def test_folders_are_themselves_and_need_no_registry(tmp_path: Path) -> None:
         resolver.fetch(str(tmp_path / "lost@0"))
 
 
-def fetch(uri: str, cache: Path) -> str:
-    return str(Resolver(uri).fetch("models:/captioner/1", cache))
-
-
-def test_concurrent_fetches_download_once(registry: Registry, tmp_path: Path) -> None:
-    registry.add(1.0)
-    cache = tmp_path / "cache"
+def test_concurrent_fetches_download_once(registry: Registry) -> None:
     with ThreadPool(4) as pool:
-        first, *others = pool.starmap(fetch, [(registry.uri, cache)] * 4, chunksize=1)
+        first, *others = pool.map(registry.fetch, [1] * 4, chunksize=1)
     assert set(others) == {first}
-    assert weight(Path(first)) == 1.0
-    made = Path(first).stat().st_ino
-    shutil.rmtree(registry.uploaded(1.0))
-    assert fetch(registry.uri, cache) == first
-    assert Path(first).stat().st_ino == made, "nothing was downloaded again"
-    assert [path.name for path in cache.iterdir() if path.is_dir()] == [Path(first).name], "nothing partial is left"
+    assert weight(first) == 1.0
+    inode = first.stat().st_ino
+    shutil.rmtree(registry.weights(1.0).parent)
+    assert registry.fetch() == first
+    assert first.stat().st_ino == inode, "nothing was downloaded again"
+    assert [path for path in registry.cache.iterdir() if path.is_dir()] == [first], "nothing partial is left"
 
 
-def test_an_artifact_that_was_exchanged_is_not_the_registered_one(registry: Registry, tmp_path: Path) -> None:
+def test_an_artifact_that_was_exchanged_or_cut_short_is_not_the_registered_one(registry: Registry) -> None:
     """Whoever can write to the store of files, and not to the registry, cannot serve other weights."""
-    registry.add(1.0)
-    uploaded = registry.uploaded(1.0)
-    content = (uploaded / "model.safetensors").read_bytes()
-    (uploaded / "model.safetensors").write_bytes(content[:-4] + b"\0\0\0\0")
+    weights = registry.weights(1.0)
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-4] + b"\0\0\0\0")
     with pytest.raises(ValueError, match="differs from the registered artifact; register it again"):
-        fetch(registry.uri, tmp_path / "cache")
-
-
-def test_a_download_that_was_cut_short_does_not_count(registry: Registry, tmp_path: Path) -> None:
-    registry.add(1.0)
-    cache = tmp_path / "cache"
-    lost = registry.uploaded(1.0) / "model.safetensors"
-    kept = lost.read_bytes()
-    lost.unlink()
+        registry.fetch()
+    weights.unlink()
     with pytest.raises(ValueError, match=r"incomplete, model\.safetensors is missing"):
-        fetch(registry.uri, cache)
-    lost.write_bytes(kept)
-    assert weight(Path(fetch(registry.uri, cache))) == 1.0
+        registry.fetch()
+    weights.write_bytes(content)
+    assert weight(registry.fetch()) == 1.0, "what was cut short does not count"
 
 
 def test_the_same_number_in_another_registry_is_another_version(
     registry: Registry, mlflow_database: Path, tmp_path: Path
 ) -> None:
-    registry.add(1.0)
     (tmp_path / "other").mkdir()
     shutil.copyfile(mlflow_database, tmp_path / "other" / "mlflow.db")
     other = Registry(f"sqlite:///{tmp_path / 'other' / 'mlflow.db'}", tmp_path / "other")
     other.add(2.0)
-    cache = tmp_path / "cache"
-    assert (weight(Path(fetch(registry.uri, cache))), weight(Path(fetch(other.uri, cache)))) == (1.0, 2.0)
+    other.cache = registry.cache
+    assert (weight(registry.fetch()), weight(other.fetch())) == (1.0, 2.0)
 
 
 def test_what_is_missing_is_named_with_the_way_out(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    registry.add(1.0)
     resolver = Resolver(registry.uri)
     for source, named in {
         "models:/captioner@champion": "no alias 'champion' of the model 'captioner'.*jobs/promote.py",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any
 
 PATIENCE_S = 150.0
 """A wait longer than this fails the test."""
@@ -25,6 +27,15 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 async def happens(condition: Callable[[], object]) -> None:
     """:func:`until`, in an event loop."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(_POLL_S)
+    while not condition():
+        await asyncio.sleep(_POLL_S)
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that runs in an event loop, for ``PATIENCE_S`` at most."""
+
+    @wraps(test)
+    def run(**fixtures: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(**fixtures), PATIENCE_S))
+
+    return run
