@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import io
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 
 from serve.config import LimitsConfig
-from tests.serve.clustered import clustered
-from tests.serve.command import serving
+from tests.cluster.heads import RAY, clean_environment, running_head
+from tests.serve.command import free_port, is_ready, serving
+from tests.serve.local import TOKEN, tokens_of
+from tests.serve.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.ray
+ROOT = Path(__file__).parents[2]
 MIB = 2**20
 LIMITS = LimitsConfig()
 Form = list[tuple[str, tuple[str, bytes]]]
@@ -35,6 +42,48 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     with clustered(folder, home) as client:
         yield client
     shutil.rmtree(folder)
+
+
+@contextmanager
+def clustered(folder: Path, home: Path) -> Iterator[httpx2.Client]:
+    """A client of the application on a cluster as documented: a head with the environment of
+    ``k8s/base/settings.yaml``, HAProxy in front, and ``serve deploy`` of ``serve/configs/production.yaml``, made small
+    enough for this machine.
+
+    Args:
+        folder: for HAProxy's socket, whose path must be short.
+    """
+    documents = yaml.safe_load_all((ROOT / "k8s" / "base" / "settings.yaml").read_text())
+    settings = next(one["data"] for one in documents if one["metadata"]["name"] == "serve-settings")
+    assert settings["RAY_SERVE_ENABLE_HA_PROXY"] == "1"
+    proxy = {name: str(folder / name) for name in ("CONFIG_FILE_LOC", "SOCKET_PATH", "SERVER_STATE_FILE")}
+    proxy["SERVER_STATE_BASE"] = str(folder)
+    proxy |= {name: str(free_port()) for name in ("METRICS_PORT", "STATS_PORT")}
+    environment = clean_environment(
+        home, PYTHONPATH=str(ROOT), **settings, **{f"RAY_SERVE_HAPROXY_{name}": value for name, value in proxy.items()}
+    )
+    port = free_port()
+    with running_head(environment) as head:
+        config = home / "serve.yaml"
+        config.write_text(yaml.safe_dump(_small(port)))
+        subprocess.run(
+            [str(Path(RAY).with_name("serve")), "deploy", str(config)],
+            env={**environment, "RAY_DASHBOARD_ADDRESS": head.url}, check=True, timeout=PATIENCE_S,
+        )  # fmt: skip
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=PATIENCE_S) as client:
+            until(lambda: is_ready(client), "the application is ready")
+            yield client
+
+
+def _small(port: int) -> dict[str, Any]:
+    config: dict[str, Any] = yaml.safe_load((ROOT / "serve" / "configs" / "production.yaml").read_text())
+    config["http_options"] = {"host": "127.0.0.1", "port": port}
+    args = config["applications"][0]["args"]
+    args |= {"models": {"shipped": "shipped"}, "auth": {"tokens": tokens_of(tester=TOKEN)}}
+    args["scaling"] |= {"cpus": 1, "gpus": 0, "front_replicas": 1, "max_replicas": 1}
+    del args["registry"]
+    return config
 
 
 def photograph(shade: int, side: int = 3000) -> bytes:

@@ -60,18 +60,6 @@ def weight(folder: Path) -> float:
     return float(read_artifact(folder).state_dict()["weight"][0])
 
 
-def test_a_moved_alias_is_seen_and_the_version_before_stays_what_it_was(registry: Registry, tmp_path: Path) -> None:
-    assert registry.add(2.0) == "2"
-    resolver = Resolver(registry.uri)
-    for version in "12":
-        registry.client.set_registered_model_alias("captioner", "champion", version)
-        assert resolver.resolve("models:/captioner@champion") == f"models:/captioner/{version}"
-    assert resolver.resolve("models:/captioner/1") == "models:/captioner/1"
-    first, second = registry.fetch(1), registry.fetch(2)
-    assert (weight(first), weight(second)) == (1.0, 2.0)
-    assert artifact_identity(first) == artifact_identity(tmp_path / "artifact-1.0")
-
-
 def test_folders_are_themselves_and_need_no_registry(tmp_path: Path) -> None:
     artifact = make_artifact(tmp_path / "artifact", 1.0)
     resolver = Resolver("sqlite:////nowhere/mlflow.db")

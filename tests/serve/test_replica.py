@@ -1,0 +1,338 @@
+"""What HTTP does not show of a replica: what a captioner loads and whose parts count in a batch of requests, how
+requests share calls and batches, and decoders, which are given up in time and free for the next image."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from idc.captioning.apply import Pixels
+from idc.captioning.loading import AUTO, SHIPPED, LoadConfig
+from idc.captioning.objects_config import ObjectsConfig
+from idc.data.images import decode_image, encode_png
+from idc.systems import OBJECTS, REGIONS
+from serve.backend import EncodedPair, Options, PairResult
+from serve.batching import Batcher, Joiner
+from serve.captioner import ServedCaptioner
+from serve.decoding import Decoders, PixelRoom
+from serve.deployment.model import Model
+from tests.serve.bodies import picture
+from tests.serve.local import described, local_config
+from tests.serve.test_captions import DISKS
+from tests.serve.test_openai import BOTTLES, RENDERED
+from tests.serve.waiting import happens, in_loop
+
+SMALL, LARGE = picture(), picture(1200, 1000)
+SIDE = 5000
+_HEAD = struct.pack("<IHHIIiiHHIIiiII", 0, 0, 0, 54 + 1024, 40, SIDE, SIDE, 1, 8, 1, 0, 0, 0, 256, 0)
+SLOW = EncodedPair(b"BM" + _HEAD + bytes(1024) + b"\1\5" * 2**23, SMALL)
+"""A BMP of runs of one pixel each, which Pillow decodes in Python: seconds for these 16 MiB."""
+LONG_S = 3600.0
+"""Longer than any test: what is sent was not sent by the end of the wait."""
+REQUEST: ContextVar[str] = ContextVar("REQUEST", default="none")
+
+
+# -- the captioner
+
+
+def caption(captioner: ServedCaptioner, *pairs: EncodedPair) -> list[PairResult]:
+    async def decoded() -> list[Any]:
+        decoders = Decoders(2, 60)
+        return [await decoders.pair(pair) for pair in pairs]
+
+    return captioner.caption(asyncio.run(decoded()), Options())
+
+
+def test_after_its_warm_up_nothing_is_loaded_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = ServedCaptioner(AUTO, LoadConfig(objects=ObjectsConfig(text=False)))
+    served.warm_up()
+    for loader in ("idc.captioning.loading.load_captioner", "idc.systems.objects.captioner.load_detector"):
+        monkeypatch.setattr(loader, None)
+    results = caption(served, EncodedPair(*RENDERED), EncodedPair(*BOTTLES))
+    assert [result.description and result.description.captioner for result in results] == [SHIPPED, OBJECTS]
+
+
+def test_a_model_that_fails_when_it_is_warmed_up_is_served_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An endpoint may be down for a moment."""
+    served = ServedCaptioner(SHIPPED)
+
+    def down(*_: Any, **__: Any) -> Any:
+        raise ConnectionError("the endpoint is down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(served.captioner, "describe", down)
+        served.warm_up()
+    assert caption(served, EncodedPair(*RENDERED))[0].captions
+
+
+def test_what_does_not_count_is_each_pairs_own_in_one_batch() -> None:
+    """Of requests with equal options, which share it: with a mask, and with boxes in pixels and in shares."""
+    height, width = decode_image(DISKS.after).shape[:2]
+    left = np.zeros((height, width, 3), np.uint8)
+    left[:, : width // 2] = 255
+    mask = encode_png(left)
+    parts: list[dict[str, Any]] = [
+        {}, {"ignore": ((0, 0, width // 2, height),)}, {"ignore": ((0.5, 0, 1, 1),)}, {"only": (mask,)},
+    ]  # fmt: skip
+    results = caption(ServedCaptioner(REGIONS), *(EncodedPair(*DISKS, **part) for part in parts))
+    only_left: list[dict[str, Any]] = [{}, {"ignore": [(0, 0, 0.5, 1)]}, {"only": [(0, 0, 0.5, 1)]}]
+    whole, right, of_left = (described(REGIONS, DISKS, **part)[0].description.objects_text for part in only_left)
+    assert [result.description and result.description.objects_text for result in results] == [
+        whole, right, of_left, of_left,
+    ]  # fmt: skip
+    assert len({whole, right, of_left}) == 3
+    assert {result.batch for result in results} == {4}
+
+
+# -- calls and batches
+
+
+class Squares:
+    """The calls, which a test holds back; 13 fails."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[int]]] = []
+        self.contexts: list[str] = []
+        self.cancelled: list[list[int]] = []
+        self.go_on, self.batch_goes_on = asyncio.Semaphore(0), threading.Semaphore(0)
+
+    async def call(self, key: str, items: list[int]) -> list[int]:
+        self.calls.append((key, items))
+        self.contexts.append(REQUEST.get())
+        try:
+            await self.go_on.acquire()
+        except asyncio.CancelledError:
+            self.cancelled.append(items)
+            raise
+        return self._squares(items)
+
+    def batch(self, key: str, items: list[int]) -> list[int]:
+        self.calls.append((key, items))
+        assert self.batch_goes_on.acquire(timeout=60)
+        return self._squares(items)
+
+    def _squares(self, items: list[int]) -> list[int]:
+        if 13 in items:
+            raise ValueError("13 has no square here")
+        return [item * item for item in items]
+
+    def release(self, calls: int) -> None:
+        for _ in range(calls):
+            self.go_on.release()
+            self.batch_goes_on.release()
+
+
+async def asked(together: Any, *requests: list[int], key: str = "a") -> list[asyncio.Task[list[int]]]:
+    """Requests that are all submitted, in this order."""
+    tasks = [asyncio.create_task(together.submit(key, items)) for items in requests]
+    await asyncio.sleep(0)
+    return tasks
+
+
+@in_loop
+async def test_items_that_arrive_while_the_function_is_busy_form_the_next_batches() -> None:
+    squares = Squares()
+    batcher = Batcher(squares.batch, max_items=4)
+    tasks = await asked(batcher, [1])
+    await happens(lambda: len(squares.calls) == 1)
+    for key, items in (("a", [2, 3, 4]), ("b", [5]), ("a", [6, 7]), ("c", [])):
+        tasks += await asked(batcher, items, key=key)
+    squares.release(4)
+    assert await asyncio.gather(*tasks) == [[1], [4, 9, 16], [25], [36, 49], []]
+    assert squares.calls == [("a", [1]), ("a", [2, 3, 4, 6]), ("b", [5]), ("a", [7])]
+
+
+@pytest.mark.parametrize("kind", ["batches", "calls"])
+@in_loop
+async def test_a_fault_affects_its_batch_only_and_items_of_callers_that_left_are_dropped(kind: str) -> None:
+    squares = Squares()
+    together: Any = Batcher(squares.batch, 2) if kind == "batches" else Joiner(squares.call, 2, LONG_S)
+    first = await asked(together, [0])
+    await happens(lambda: len(squares.calls) == 1)
+    leaving, *others = await asked(together, [2], [13], [1], [3], [4])
+    if kind == "batches":
+        leaving.cancel()
+    squares.release(4)
+    results = await asyncio.gather(*first, *others, return_exceptions=True)
+    fault, good = "13 has no square here", ["[1]", "[9]", "[16]"]
+    # The joiner had sent 2 and 13 when 2 left, and 4 alone follows.
+    expected = [fault, fault, *good[1:]] if kind == "batches" else [fault, *good]
+    assert [str(one) for one in results] == ["[0]", *expected]
+
+
+@in_loop
+async def test_a_request_alone_is_sent_at_once_and_later_ones_share_a_call_when_it_is_full() -> None:
+    squares = Squares()
+    joiner = Joiner(squares.call, max_items=4, wait_s=LONG_S)
+    first = await asked(joiner, [1])
+    await happens(lambda: squares.calls == [("a", [1])])
+    others = await asked(joiner, [2], [3, 4], [5], list(range(6)))
+    await happens(lambda: len(squares.calls) == 3)
+    squares.release(9)
+    assert await asyncio.gather(*first, *others) == [[1], [4], [9, 16], [25], [0, 1, 4, 9, 16, 25]]
+    assert squares.calls == [("a", [1]), ("a", [2, 3, 4, 5]), ("a", [0, 1, 2, 3]), ("a", [4, 5])]
+
+
+@in_loop
+async def test_other_keys_do_not_wait_and_a_call_that_is_not_full_is_sent_after_the_wait() -> None:
+    squares = Squares()
+    joiner = Joiner(squares.call, max_items=4, wait_s=0.01)
+    tasks = await asked(joiner, [1])
+    await happens(lambda: len(squares.calls) == 1)
+    tasks += await asked(joiner, [2], key="b")
+    await happens(lambda: len(squares.calls) == 2)
+    tasks += await asked(joiner, [3], [4])
+    await happens(lambda: len(squares.calls) == 3)
+    squares.release(3)
+    assert await asyncio.gather(*tasks) == [[1], [4], [9], [16]]
+    assert squares.calls == [("a", [1]), ("b", [2]), ("a", [3, 4])]
+
+
+@in_loop
+async def test_a_caller_that_leaves_takes_its_items_along_and_the_last_one_the_call() -> None:
+    squares = Squares()
+    joiner = Joiner(squares.call, max_items=3, wait_s=LONG_S)
+    first = await asked(joiner, [1])
+    await happens(lambda: len(squares.calls) == 1)
+    leaving, *others = await asked(joiner, [2], [3], [4])
+    leaving.cancel()  # its call has been sent, for the others too
+    await happens(lambda: len(squares.calls) == 2)
+    squares.release(2)
+    assert await asyncio.gather(*first, *others) == [[1], [9], [16]]
+
+    alone = await asked(joiner, [5])
+    await happens(lambda: len(squares.calls) == 3)
+    for task in (*await asked(joiner, [6]), *alone):
+        task.cancel()
+    await happens(lambda: squares.cancelled == [[5]])
+    squares.release(1)
+    assert await joiner.submit("a", [7, 8, 9]) == [49, 64, 81]  # [6], which nobody awaits, was never sent
+    assert squares.calls[3:] == [("a", [7, 8, 9])]
+
+
+@in_loop
+async def test_a_shared_call_does_not_belong_to_the_request_that_began_it() -> None:
+    """Serve cancels the calls made in a request's context when its client leaves."""
+    squares = Squares()
+    joiner = Joiner(squares.call, max_items=2, wait_s=LONG_S)
+    squares.release(2)
+    REQUEST.set("mine")
+    await joiner.submit("a", [1])
+    await joiner.submit("a", [1, 2])
+    assert squares.contexts == ["none", "none"]
+
+
+# -- decoders
+
+EARLIER: set[psutil.Process] = set()
+
+
+def decoders() -> list[psutil.Process]:
+    """The decoder processes of this test."""
+    running = []
+    for child in psutil.Process().children():
+        with suppress(psutil.ZombieProcess):  # it has ended, and has not been waited for
+            if child not in EARLIER and "serve.decoder_process" in child.cmdline():
+                running.append(child)
+    return running
+
+
+@pytest.fixture(autouse=True)
+def decoders_end_with_their_pool() -> Iterator[None]:
+    EARLIER.update(psutil.Process().children())  # of the servers of other tests
+    yield
+    gc.collect()
+    _, alive = psutil.wait_procs(decoders(), timeout=60)
+    assert not alive
+
+
+@pytest.mark.parametrize(("data", "processes"), [(SMALL, 0), (LARGE, 1)])
+@in_loop
+async def test_pixels_are_those_of_decode_image(data: bytes, processes: int) -> None:
+    pool = Decoders(1, 60)
+    pixels = (await pool.pair(EncodedPair(SMALL, data))).pixels
+    assert isinstance(pixels, Pixels)
+    assert np.array_equal(pixels.after, decode_image(data))
+    assert pixels.after.flags.writeable
+    assert len(decoders()) == processes
+
+
+@in_loop
+async def test_an_image_that_takes_too_long_is_given_up() -> None:
+    pool = Decoders(1, 1)
+    assert str((await pool.pair(SLOW)).pixels).startswith("before: takes too long: more than 1 s")
+    assert isinstance((await pool.pair(EncodedPair(LARGE, LARGE))).pixels, Pixels)
+    assert pool.running_since is None
+
+
+@pytest.mark.parametrize("end", ["given up", "crash"])
+@in_loop
+async def test_an_image_that_is_given_up_or_crashes_its_decoder_leaves_room_for_the_next(end: str) -> None:
+    pool = Decoders(1, 1000)
+    hung = asyncio.create_task(pool.pair(SLOW))
+    waiting = asyncio.create_task(pool.pair(EncodedPair(LARGE, LARGE)))
+    await happens(lambda: pool.running_since is not None)
+    (decoder,) = decoders()
+    if end == "crash":
+        decoder.kill()
+        assert str((await hung).pixels) == "before: damaged image: it ended its decoder"
+    else:
+        hung.cancel()
+        await happens(lambda: not decoder.is_running())
+    assert isinstance((await waiting).pixels, Pixels)
+
+
+@in_loop
+async def test_health_watches_decoding() -> None:
+    replica = Model.__new__(Model)  # without Ray
+    replica._config = local_config({"demo": "artifact"}, limits={"timeout_s": 0.01})
+    replica._batcher, replica._decoders = Batcher(lambda key, items: [], 1), Decoders(1, 1000)
+    await replica.check_health()
+    hung = asyncio.create_task(replica._decoders.pair(SLOW))
+    await happens(lambda: replica._decoders.running_since is not None)
+    await asyncio.sleep(2 * replica._config.limits.timeout_s)
+    with pytest.raises(RuntimeError, match="decoding has been running"):
+        await replica.check_health()
+    hung.cancel()
+    await happens(lambda: replica._decoders.running_since is None)
+    await replica.check_health()
+
+
+@in_loop
+async def test_pairs_wait_for_room_for_their_pixels_in_their_order() -> None:
+    large = 2**22
+    room = PixelRoom(8 * large)
+    groups = room.groups([EncodedPair(b"", b"", pixels=size * large) for size in (1, 3, 1, 9, 2, 2)])
+    assert [[pair.pixels // large for pair in group] for group in groups] == [[1, 3], [1], [9], [2, 2]]
+    small = [EncodedPair(b"", b"", pixels=large // 2)] * 100
+    assert room.groups(small) == [small]
+    begun: list[int] = []
+    doors = [asyncio.Event() for _ in groups]
+
+    async def enter(index: int) -> None:
+        async with room.taken(groups[index]):
+            begun.append(index)
+            await doors[index].wait()
+
+    tasks = [asyncio.create_task(enter(index)) for index in range(4)]
+    await happens(lambda: begun == [0, 1])
+    doors[0].set()
+    await tasks[0]
+    async with room.taken(small):
+        assert begun == [0, 1]  # the last one, for which there is room, waits behind the one with 9
+    doors[1].set()
+    await happens(lambda: begun == [0, 1, 2])  # more than the room, but alone
+    tasks[2].cancel()
+    await happens(lambda: begun == [0, 1, 2, 3])
+    doors[3].set()
+    await tasks[3]
