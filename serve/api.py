@@ -1,8 +1,7 @@
 """The HTTP application: its middleware and its routes over a :class:`~serve.backend.Backend`. No Ray here.
 
-A request for captions passes ``serve/gate.py`` and FastAPI, which validates its body; a route here calls the stages in
-order: parse (``serve/intake.py``, ``serve/conversation.py``), admit (``serve/service.py``), caption (the backend) and
-answer (``serve/answers.py``, ``serve/chat_answers.py``).
+A request for captions passes ``serve/gate.py`` and FastAPI, which validates its body; ``serve/captions.py`` or
+``serve/chat.py`` parses and answers it, and ``serve/service.py`` admits it in between.
 """
 
 from __future__ import annotations
@@ -16,21 +15,19 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from serve import answers, chat_answers
 from serve.backend import Backend
-from serve.chat_schema import ChatAnswer, ChatRequest, Model, ModelList
+from serve.captions import caption_answer, of_form
+from serve.chat import chat_answer, of_chat
 from serve.config import ServeConfig
 from serve.context import context_of
-from serve.conversation import of_chat
 from serve.drain import Drain
 from serve.errors import ApiError, refusal
 from serve.gate import ALIVE, CAPTIONS, CHAT, DOCS, METRICS, MODELS, PAGE, READY, RequestMiddleware
-from serve.intake import of_form
 from serve.prometheus import ServingMetrics
-from serve.schema import CaptionAnswer, CaptionForm, ErrorAnswer, State
+from serve.schema import CaptionAnswer, CaptionForm, ChatAnswer, ChatRequest, ErrorAnswer, Model, ModelList, State
 from serve.service import Service
 
 WEB = Path(__file__).parent / "web"
@@ -86,7 +83,7 @@ def _add_captioning(api: FastAPI, config: ServeConfig, backend: Backend, metrics
         If one of several pairs cannot be read or captioned, its result has an `error`, and the others have their
         captions.
         """
-        return await answers.caption_answer(await service.admit(context_of(request.scope), of_form(form)))
+        return await caption_answer(await service.admit(context_of(request.scope), of_form(form)))
 
     @api.post(CHAT, response_model=ChatAnswer, responses=_STREAMS, tags=[_OPENAI], dependencies=token)
     async def chat(request: Request, body: ChatRequest) -> Response:
@@ -98,8 +95,7 @@ def _add_captioning(api: FastAPI, config: ServeConfig, backend: Backend, metrics
         `temperature` other than 0 and 1 and penalties other than 0 are refused, as are `logprobs`, JSON formats and
         forced tools; `seed`, `top_p` and other parameters without an effect are ignored.
         """
-        job = of_chat(body, config.limits)
-        return await chat_answers.chat_answer(await service.admit(context_of(request.scope), job))
+        return await chat_answer(await service.admit(context_of(request.scope), of_chat(body, config.limits)))
 
     @api.get(MODELS, tags=[_OPENAI], dependencies=token)
     async def models() -> ModelList:
@@ -115,17 +111,17 @@ def _add_captioning(api: FastAPI, config: ServeConfig, backend: Backend, metrics
 
 
 def _add_operation(api: FastAPI, backend: Backend, metrics: ServingMetrics) -> None:
-    @api.get(ALIVE, response_model=State, tags=[_OPERATION])
-    async def healthz() -> Response:
+    @api.get(ALIVE, tags=[_OPERATION])
+    async def healthz() -> State:
         """Status 200 as long as the process responds at all."""
-        return JSONResponse({"status": "ok"})
+        return State(status="ok")
 
-    @api.get(READY, response_model=State, tags=[_OPERATION])
-    async def readyz() -> Response:
+    @api.get(READY, tags=[_OPERATION])
+    async def readyz() -> State:
         """Status 200 if requests can be served, else 503 with the reason."""
         if reason := await backend.ready():
             raise ApiError(503, "not_ready", reason, retry_after_s=5)
-        return JSONResponse({"status": "ready"})
+        return State(status="ready")
 
     @api.get(METRICS, response_class=PlainTextResponse, tags=[_OPERATION])
     async def numbers() -> Response:

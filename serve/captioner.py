@@ -45,7 +45,7 @@ from serve.backend import (
     ShownClasses,
     ShownScene,
 )
-from serve.conversation import fault_of
+from serve.chat import fault_of
 from serve.decoding import DecodedPair
 from serve.log import log
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from idc.data.schema import IMAGE, Turn
-from serve.chat_schema import ChatRequest
+from serve.chat import fault_of, of_chat
 from serve.config import LimitsConfig
-from serve.conversation import fault_of, of_chat
+from serve.schema import ChatRequest
 
 PICTURE = {"type": "image_url", "image_url": {"url": "data:,"}}
 
