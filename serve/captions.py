@@ -7,7 +7,6 @@ import time
 from contextlib import aclosing
 from typing import Any
 
-from pydantic_core import to_json
 from starlette.responses import Response
 
 from serve.backend import Options, PairResult
@@ -15,7 +14,7 @@ from serve.errors import ApiError
 from serve.intake import PairSource, ParsedRequest
 from serve.schema import CaptionForm, PairAnswer
 from serve.service import AdmittedJob, versions
-from serve.streaming import Events, respond, server_sent_event
+from serve.streaming import Events, respond, respond_events, server_sent_event
 
 _UNDESCRIBED = PairAnswer(index=0).model_dump(exclude={"index", "error"})
 """The fields of a pair without a caption."""
@@ -34,13 +33,13 @@ def of_form(form: CaptionForm) -> ParsedRequest:
     if form.beams is not None and form.beams < least:
         message = f"beams: {form.beams} is less than candidates={least}; set beams={least} or leave it out"
         raise ApiError(422, "too_few_beams", message, "beams")
-    single = len(before) == 1
+    prefixes = [""] if len(before) == 1 else [f"pairs.{index}." for index in range(len(before))]
     pairs = tuple(
-        PairSource(*files, ("before", "after") if single else (f"pairs.{index}.before", f"pairs.{index}.after"))
-        for index, files in enumerate(zip(before, after, strict=True))
+        PairSource(*files, (f"{prefix}before", f"{prefix}after"))
+        for prefix, *files in zip(prefixes, before, after, strict=True)
     )
     options = Options(form.beams, least, form.change_map, form.objects, form.polygons)
-    return ParsedRequest(form.model, options, pairs, single, form.stream, ignore=form.ignore, only=form.only)
+    return ParsedRequest(form.model, options, pairs, form.stream, ignore=form.ignore, only=form.only)
 
 
 async def caption_answer(admitted: AdmittedJob) -> Response:
@@ -50,11 +49,10 @@ async def caption_answer(admitted: AdmittedJob) -> Response:
         ApiError: no pair could be captioned.
     """
     if admitted.job.stream:
-        return await respond(admitted.context, _events(admitted), "error")
+        return await respond_events(admitted.context, _events(admitted), "error")
     results = await admitted.results()
-    await admitted.context.cleanup.aclose()  # its places in the queue, before a slow client takes the response
     answers = [_pair_answer(index, result) for index, result in enumerate(results)]
-    return Response(to_json({**_summary(admitted, results), "results": answers}), media_type="application/json")
+    return await respond(admitted.context, {**_summary(admitted, results), "results": answers})
 
 
 async def _events(admitted: AdmittedJob) -> Events:

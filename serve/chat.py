@@ -13,7 +13,6 @@ from itertools import groupby
 from typing import Any
 
 from fastapi.sse import format_sse_event
-from pydantic_core import to_json
 from starlette.responses import Response
 
 from idc.captioning.contract import Answer, Candidate, sentence_without_model
@@ -26,7 +25,7 @@ from serve.intake import PairSource, ParsedRequest
 from serve.pieces import Hear, pieces
 from serve.schema import AssessedAnswer, ChatRequest, Message
 from serve.service import AdmittedJob
-from serve.streaming import Events, respond, server_sent_event
+from serve.streaming import Events, respond, respond_events, server_sent_event
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 """Role of a message -> role of its turn; tools' messages are not read."""
@@ -75,7 +74,6 @@ def of_chat(body: ChatRequest, limits: LimitsConfig) -> ParsedRequest:
         model=body.model,
         options=Options(candidates=body.n or 1),
         pairs=(PairSource(urls[pair[0]], urls[pair[1]], (first, second), dialogue),),
-        single=True,
         stream=bool(body.stream),
         include_usage=body.stream_options is not None and body.stream_options.include_usage,
         stop=tuple(body.stop or ()),
@@ -145,9 +143,8 @@ async def chat_answer(admitted: AdmittedJob) -> Response:
     context = admitted.context
     common = {"id": f"chatcmpl-{context.request_id}", "created": int(time.time()), "model": context.model}
     if admitted.job.stream:
-        return await respond(context, _events(admitted, {**common, "object": "chat.completion.chunk"}))
-    completion = await _completion(admitted)
-    return Response(to_json({**common, "object": "chat.completion", **completion}), media_type="application/json")
+        return await respond_events(context, _events(admitted, {**common, "object": "chat.completion.chunk"}))
+    return await respond(context, {**common, "object": "chat.completion", **await _completion(admitted)})
 
 
 async def _events(admitted: AdmittedJob, common: dict[str, Any]) -> Events:

@@ -46,7 +46,6 @@ class ParsedRequest:
 
     Attributes:
         model: name of the requested model; None for the default.
-        single: whether the request has one pair by itself: if it cannot be captioned, the request fails.
         stream: whether to answer by server-sent events.
         include_usage: whether a streamed chat completion ends with its usage.
         stop: a chat completion's texts end before the first of these.
@@ -56,12 +55,16 @@ class ParsedRequest:
     model: str | None
     options: Options
     pairs: tuple[PairSource, ...]
-    single: bool
     stream: bool
     include_usage: bool = False
     stop: tuple[str, ...] = ()
     ignore: tuple[Box | Source, ...] = ()
     only: tuple[Box | Source, ...] = ()
+
+    @property
+    def single(self) -> bool:
+        """Whether the request fails if a pair cannot be captioned: it is the only one."""
+        return len(self.pairs) == 1
 
 
 class RequestPairReader:

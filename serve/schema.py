@@ -21,6 +21,7 @@ _MAX_BEAMS = 8
 """Most captions of a pair, and widest search."""
 _MAX_PARTS = 64
 """Most boxes and masks of ``ignore``, and of ``only``."""
+_SEARCHED = "texts are searched for, not sampled"
 
 
 class ClosedModel(BaseModel):
@@ -127,7 +128,7 @@ class StreamOptions(_Open):
     include_usage: bool = False
 
 
-def _only(*accepted: Any, why: str = "texts are searched for, not sampled") -> AfterValidator:
+def _only(*accepted: Any, why: str) -> AfterValidator:
     """Refuses other values of a parameter without which a client would get something else than it asked for."""
 
     def check(value: Any) -> Any:
@@ -152,8 +153,7 @@ class ChatRequest(_Open):
     messages: list[Message] = Field(min_length=1)
     """The conversation; its last two images are the pair, before first."""
     n: _Beams | None = None
-    """Number of different captions, each a choice; fewer if the search finds fewer. A model that answers gives one
-    answer to a text, and several captions to images alone."""
+    """Number of different captions, each a choice; fewer if the search finds fewer. To a text there is one answer."""
     max_tokens: int | None = Field(None, ge=1)
     """Maximal length of an answer in the model's tokens; captions have that of their model."""
     max_completion_tokens: int | None = Field(None, ge=1)
@@ -162,15 +162,13 @@ class ChatRequest(_Open):
         None, max_length=4
     )
     """Up to four texts; an answer or a caption ends before the first of them in it."""
-    temperature: Annotated[
-        float | None, _only(None, 0, 1, why="texts are searched for, not sampled (0 and 1 are taken)")
-    ] = None
+    temperature: Annotated[float | None, _only(None, 0, 1, why=f"{_SEARCHED} (0 and 1 are taken)")] = None
     """Only 0 or 1, the default of the OpenAI interface: texts are searched for, not sampled."""
-    presence_penalty: Annotated[float | None, _only(None, 0)] = None
+    presence_penalty: Annotated[float | None, _only(None, 0, why=_SEARCHED)] = None
     """Only 0; likewise."""
-    frequency_penalty: Annotated[float | None, _only(None, 0)] = None
+    frequency_penalty: Annotated[float | None, _only(None, 0, why=_SEARCHED)] = None
     """Only 0; likewise."""
-    logit_bias: Annotated[dict[str, float] | None, _only(None, {})] = None
+    logit_bias: Annotated[dict[str, float] | None, _only(None, {}, why=_SEARCHED)] = None
     """Only empty; likewise."""
     stream: bool | None = None
     """Respond in chunks, by server-sent events."""
@@ -204,8 +202,7 @@ class InputSizeAnswer(ClosedModel):
 
 
 class AssessedAnswer(ClosedModel):
-    """How far the captions of a pair can be trusted. Every field is null if there is no caption; in an answer to a
-    question only ``input_size`` is not."""
+    """How far the captions of a pair can be trusted. All is null without a caption, except the size for an answer."""
 
     changed_probability: float | None = None
     """Calibrated probability that anything changed; null if the model is not calibrated."""
@@ -215,8 +212,8 @@ class AssessedAnswer(ClosedModel):
     familiar: bool | None = None
     """Whether the pair resembles the training domain; null if ``familiarity`` is null."""
     verdict: Verdict | None = None
-    """Whether anything changed; ``unsure`` for an unfamiliar pair, a ``changed_probability`` near one half, or one that
-    the caption contradicts."""
+    """Whether anything changed; ``unsure`` if the model is not familiar with the pair, if caption and
+    ``changed_probability`` disagree, or if the probability is too close to one half."""
     verdict_text: str | None = None
     """Why the verdict is ``unsure``, in words; otherwise null."""
     warning: str | None = None
@@ -224,8 +221,7 @@ class AssessedAnswer(ClosedModel):
     captioner: str | None = None
     """The captioner that ``auto`` chose: ``objects``, or a trained one; null of another model."""
     objects_text: str | None = None
-    """What changed as ``objects`` says it, which nothing was trained for; to be read before the caption of a pair that
-    the model is not familiar with. Null if it was not asked."""
+    """What changed as ``objects`` says it, to be read before the caption of an unfamiliar pair; null if not asked."""
     claims: list[Claim] | None = None
     """The same as data; null if it was not asked."""
     input_size: InputSizeAnswer | None = None
@@ -247,15 +243,13 @@ class ClassesAnswer(ClosedModel):
     """What kinds of thing changed, and where."""
 
     map: str
-    """PNG as data URL, 8-bit grey, at the model's own resolution, over the image after: 0 where nothing changed, else
-    the number of the class in ``counts``, from 1 on."""
+    """PNG as data URL, 8-bit grey, at the model's resolution: 0, or the number of the class in ``counts``, from 1."""
     counts: list[ClassAnswer]
     """The classes of the model, also those without a region."""
 
 
 class SceneAnswer(ClosedModel):
-    """The changes of a pair of GeoTIFFs on the ground, and the images as the model got them (PNGs as data URLs, their
-    longer side at most 1024)."""
+    """The changes of two GeoTIFFs on the ground, and the images as the model got them (PNGs as data URLs)."""
 
     sentence: str
     """Number, areas and positions of the changes, in words."""
@@ -277,11 +271,9 @@ class PairAnswer(AssessedAnswer):
     candidates: list[CandidateAnswer] = []
     """All captions, best first."""
     attributes: dict[str, Any] | None = None
-    """The change as values with probabilities: ``type``, and the changed object's attributes ``before`` and
-    ``after``; null for models that only write captions."""
+    """The change as values with probabilities: ``type``, ``before``, ``after``; null for models without them."""
     change_map: str | None = None
-    """PNG as data URL, 8-bit grey, white where the pair changed, with the shape of the image after; null unless
-    requested."""
+    """PNG as data URL, 8-bit grey, white where the pair changed, shaped as the image after; null unless requested."""
     classes: ClassesAnswer | None = None
     """What kinds of thing changed, next to a change map; null for models without classes."""
     scene: SceneAnswer | None = None
@@ -293,14 +285,11 @@ class PairAnswer(AssessedAnswer):
 
 
 class Timing(ClosedModel):
-    """Of a request; the batch of the model may have pairs of other requests."""
+    """Milliseconds from the complete request to the response, and of the slowest batch; pairs of the largest batch."""
 
     total_ms: float
-    """Milliseconds from the complete request to the response."""
     model_ms: float
-    """Milliseconds of the model for the slowest batch with one of the pairs."""
     largest_batch: int
-    """Most pairs of such a batch."""
 
 
 class StreamEnd(ClosedModel):
@@ -335,13 +324,12 @@ class AnswerMessage(ClosedModel):
 
     role: Literal["assistant"] = "assistant"
     content: str
-    """The answer or the caption; before the first caption of a pair that the model is not familiar with, what
-    ``objects`` says (``objects_text``)."""
+    """The answer or the caption; the first caption of an unfamiliar pair begins with ``objects_text``."""
     refusal: None = None
 
 
 class Choice(ClosedModel):
-    """An answer or a caption, the best first."""
+    """An answer or a caption, the best first; OpenAI's have no ``confidence`` and ``log_probability``."""
 
     index: int
     message: AnswerMessage
@@ -349,9 +337,7 @@ class Choice(ClosedModel):
     """``length`` if the text was cut off at ``max_tokens``."""
     logprobs: None = None
     confidence: float
-    """As of ``/v1/captions`` (not a field of the OpenAI interface)."""
     log_probability: float
-    """Likewise."""
 
 
 class ChatAnswer(AssessedAnswer):

@@ -1,4 +1,4 @@
-"""Responses as server-sent events: keep-alive comments during waits, and work that ends when its client leaves.
+"""Responses as JSON and as server-sent events: with comments during waits, and work that ends when its client leaves.
 
 FastAPI's own streams are of routes that do nothing else, and have sent their status before the first event.
 """
@@ -12,6 +12,7 @@ from typing import Any
 
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 from pydantic_core import to_json
+from starlette.responses import Response
 
 from serve.context import RequestContext
 from serve.errors import ApiError, internal_error
@@ -29,7 +30,13 @@ def server_sent_event(data: Any, name: str | None = None) -> bytes:
     return format_sse_event(data_str=to_json(data).decode(), event=name)
 
 
-async def respond(context: RequestContext, events: Events, error_name: str | None = None) -> EventSourceResponse:
+async def respond(context: RequestContext, answer: dict[str, Any]) -> Response:
+    """An answer as JSON; its places in the queue are free before a slow client takes it."""
+    await context.cleanup.aclose()
+    return Response(to_json(answer), media_type="application/json")
+
+
+async def respond_events(context: RequestContext, events: Events, error_name: str | None = None) -> EventSourceResponse:
     """A stream of ``events``; an error in them becomes a last event of the name ``error_name``, and is recorded.
 
     With the end of the request, also when its client leaves, the generator is closed, which ends the work behind it.

@@ -14,7 +14,7 @@ from tests.serve.bodies import url
 def test_the_event_loop_runs_while_headers_are_parsed() -> None:
     """64 pairs whose headers have some hundred parts each, all of which Pillow reads in Python."""
     image = url(png(8, 8, small_pixels(), *[(b"abCd", b"")] * 500))
-    request = ParsedRequest(None, Options(), (PairSource(image, image),) * 64, False, stream=False)
+    request = ParsedRequest(None, Options(), (PairSource(image, image),) * 64, stream=False)
 
     async def turns() -> int:
         reading = asyncio.ensure_future(RequestPairReader(LimitsConfig()).read(request))
