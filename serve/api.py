@@ -32,7 +32,7 @@ from serve.service import Service
 
 WEB = Path(__file__).parent / "web"
 """The files of the page."""
-_CAPTIONS, _OPENAI, _OPERATION = "captions", "OpenAI's interface", "operation"
+_OPENAI, _OPERATION = "OpenAI's interface", "operation"
 _STREAMS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 _ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorAnswer}, "5XX": {"model": ErrorAnswer}}
 
@@ -54,23 +54,11 @@ def create_api(
             allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
             expose_headers=["Retry-After", "X-Request-ID"],
         )  # fmt: skip
-    _add_captioning(api, config, backend, metrics)
-    _add_operation(api, backend, metrics)
-
-    @api.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
-    async def page() -> FileResponse:
-        return FileResponse(WEB / "index.html")
-
-    api.mount(PAGE, StaticFiles(directory=WEB))
-    return api
-
-
-def _add_captioning(api: FastAPI, config: ServeConfig, backend: Backend, metrics: ServingMetrics) -> None:
     service = Service(config, backend, metrics)
     # For the document alone: the gate has checked the token before the body is read.
     token = [Depends(HTTPBearer(auto_error=False))] if config.auth.mode == "token" else []
 
-    @api.post(CAPTIONS, response_model=CaptionAnswer, responses=_STREAMS, tags=[_CAPTIONS], dependencies=token)
+    @api.post(CAPTIONS, response_model=CaptionAnswer, responses=_STREAMS, tags=["captions"], dependencies=token)
     async def captions(
         request: Request, form: Annotated[CaptionForm, Form(media_type="multipart/form-data")]
     ) -> Response:
@@ -109,8 +97,6 @@ def _add_captioning(api: FastAPI, config: ServeConfig, backend: Backend, metrics
         service.check_model(name)
         return next(Model.of(model) for model in await backend.models() if model.name == name)
 
-
-def _add_operation(api: FastAPI, backend: Backend, metrics: ServingMetrics) -> None:
     @api.get(ALIVE, tags=[_OPERATION])
     async def healthz() -> State:
         """Status 200 as long as the process responds at all."""
@@ -128,3 +114,10 @@ def _add_operation(api: FastAPI, backend: Backend, metrics: ServingMetrics) -> N
         """All metrics in Prometheus' text format."""
         text = metrics.text(await backend.models(), await backend.replicas())
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @api.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(WEB / "index.html")
+
+    api.mount(PAGE, StaticFiles(directory=WEB))
+    return api

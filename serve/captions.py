@@ -17,7 +17,6 @@ from serve.service import AdmittedJob, versions
 from serve.streaming import Events, respond, respond_events, server_sent_event
 
 _UNDESCRIBED = PairAnswer(index=0).model_dump(exclude={"index", "error"})
-"""The fields of a pair without a caption."""
 
 
 def of_form(form: CaptionForm) -> ParsedRequest:
@@ -43,11 +42,7 @@ def of_form(form: CaptionForm) -> ParsedRequest:
 
 
 async def caption_answer(admitted: AdmittedJob) -> Response:
-    """Caption an admitted job and respond with a :class:`~serve.schema.CaptionAnswer` or its stream.
-
-    Raises:
-        ApiError: no pair could be captioned.
-    """
+    """Caption an admitted job and respond with a :class:`~serve.schema.CaptionAnswer` or its stream."""
     if admitted.job.stream:
         return await respond_events(admitted.context, _events(admitted), "error")
     results = await admitted.results()
@@ -90,7 +85,6 @@ def _summary(admitted: AdmittedJob, results: list[PairResult]) -> dict[str, Any]
 
 
 def _pair_answer(index: int, result: PairResult) -> dict[str, Any]:
-    """A :class:`~serve.schema.PairAnswer`."""
     classes, scene = result.classes, result.scene
     return {
         "index": index,

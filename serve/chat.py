@@ -33,8 +33,7 @@ _TWO_NEEDED = (
     "but a caption needs two: send the image before and the image after as two parts "
     '{"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}}'
 )
-_ASSESSED = dict.fromkeys(AssessedAnswer.model_fields)
-"""The assessment of an answer to a question, apart from ``input_size``."""
+_UNASSESSED = dict.fromkeys(AssessedAnswer.model_fields)
 
 
 def of_chat(body: ChatRequest, limits: LimitsConfig) -> ParsedRequest:
@@ -135,11 +134,7 @@ def fault_of(turns: Sequence[Turn]) -> str | None:
 
 
 async def chat_answer(admitted: AdmittedJob) -> Response:
-    """Caption an admitted job and respond with a :class:`~serve.schema.ChatAnswer` or its stream.
-
-    Raises:
-        ApiError: the pair could not be captioned.
-    """
+    """Caption an admitted job and respond with a :class:`~serve.schema.ChatAnswer` or its stream."""
     context = admitted.context
     common = {"id": f"chatcmpl-{context.request_id}", "created": int(time.time()), "model": context.model}
     if admitted.job.stream:
@@ -188,22 +183,21 @@ async def _completion(admitted: AdmittedJob, on_text: Hear | None = None) -> dic
             raise ApiError(400, "not_answered", result.error, side)
         field = admitted.job.pairs[0].field_of(result.error)
         raise ApiError(400, "not_captioned", f"{field}: {why}" if field else result.error, field)
-    finish = "stop"
-    if result.description is None:
-        answer = result.answer
-        assert answer is not None
+    finish, answer = "stop", result.answer
+    if answer is not None:
         candidates: Sequence[Answer | Candidate] = [answer]
         texts, read, written = [answer.text], answer.prompt_tokens, answer.tokens
         if answer.cut_off and before(answer.text, admitted.job.stop) == answer.text:
             finish = "length"
-        assessed = {**_ASSESSED, "input_size": answer.input_size and answer.input_size.to_dict()}
+        assessed = {**_UNASSESSED, "input_size": answer.input_size and answer.input_size.to_dict()}
     else:
+        assert result.description is not None
         candidates, fields = result.captions, result.description.to_dict()
         texts = [candidate.caption for candidate in result.captions]
         read, written = result.description.tokens or (0, sum(len(text.split()) for text in texts))
         if (sentence := sentence_without_model(fields)) is not None:
             texts[0] = f"{sentence}\nBy the model, which has not seen such images: {texts[0]}"
-        assessed = {name: fields[name] for name in _ASSESSED}
+        assessed = {name: fields[name] for name in _UNASSESSED}
     choices = [
         {
             "index": index,

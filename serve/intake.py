@@ -27,7 +27,7 @@ block."""
 
 @dataclass(frozen=True)
 class PairSource:
-    """The two images of a pair as the client sent them, the names of their fields, and the text of the conversation."""
+    """The two images of a pair as the client sent them, the names of their fields, and the conversation's text."""
 
     before: Source
     after: Source
@@ -116,13 +116,11 @@ class RequestPairReader:
         return await asyncio.to_thread(checked)
 
     def _file(self, received: bytes | str, field: str) -> bytes:
-        """The bytes of a file, or of a data URL."""
         if isinstance(received, str):
             head, comma, encoded = received.partition(",")
             if not comma or not head.startswith("data:image/") or not head.endswith(";base64"):
-                raise _refused(
-                    field, "invalid_data_url", "an image is a data URL of the form data:image/...;base64,..."
-                )
+                why = "an image is a data URL of the form data:image/...;base64,..."
+                raise _refused(field, "invalid_data_url", why)
             if len(encoded) * 3 // 4 > self._max_bytes + 3:
                 raise self._too_large(field)
             try:
@@ -162,7 +160,6 @@ class RequestPairReader:
         return pixels
 
     def _check_header(self, data: bytes, field: str) -> int:
-        """The number of pixels of a readable image within the limits."""
         if not data:
             raise _refused(field, "empty_image", "the image is empty")
         try:
@@ -171,15 +168,14 @@ class RequestPairReader:
         except ImageError as error:
             if error.code == "too many pixels":
                 raise self._too_many_pixels(field, "an implausible number of pixels") from None
-            if error.code == "too many scans":
-                why = f"{error.detail}, which takes too long; save it as a plain JPEG"
-                raise _refused(field, "too_many_scans", why) from None
-            if error.code == "too much metadata":
-                why = "the image has too much metadata (text or a colour profile); save it without"
-                raise _refused(field, "too_much_metadata", why) from None
             name = refused_format(data)
-            why = f"{name} is not read; convert it to JPEG" if name else f"supported formats are {FORMAT_NAMES}"
-            raise _refused(field, "not_an_image", f"not a readable image; {why}") from None
+            hint = f"{name} is not read; convert it to JPEG" if name else f"supported formats are {FORMAT_NAMES}"
+            metadata = "the image has too much metadata (text or a colour profile); save it without"
+            code, why = {
+                "too many scans": ("too_many_scans", f"{error.detail}, which takes too long; save it as a plain JPEG"),
+                "too much metadata": ("too_much_metadata", metadata),
+            }.get(error.code, ("not_an_image", f"not a readable image; {hint}"))
+            raise _refused(field, code, why) from None
         return self._check_size(*size, field)
 
     def _check_size(self, width: int, height: int, field: str) -> int:
