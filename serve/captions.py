@@ -34,8 +34,8 @@ def of_form(form: CaptionForm) -> ParsedRequest:
         raise ApiError(422, "too_few_beams", message, "beams")
     prefixes = [""] if len(before) == 1 else [f"pairs.{index}." for index in range(len(before))]
     pairs = tuple(
-        PairSource(*files, (f"{prefix}before", f"{prefix}after"))
-        for prefix, *files in zip(prefixes, before, after, strict=True)
+        PairSource(first, second, (f"{prefix}before", f"{prefix}after"))
+        for prefix, first, second in zip(prefixes, before, after, strict=True)
     )
     options = Options(form.beams, least, form.change_map, form.objects, form.polygons)
     return ParsedRequest(form.model, options, pairs, form.stream, ignore=form.ignore, only=form.only)
@@ -46,7 +46,7 @@ async def caption_answer(admitted: AdmittedJob) -> Response:
     if admitted.job.stream:
         return await respond_events(admitted.context, _events(admitted), "error")
     results = await admitted.results()
-    answers = [_pair_answer(index, result) for index, result in enumerate(results)]
+    answers = [pair_answer(index, result) for index, result in enumerate(results)]
     return await respond(admitted.context, {**_summary(admitted, results), "results": answers})
 
 
@@ -58,7 +58,7 @@ async def _events(admitted: AdmittedJob) -> Events:
             results.append(result)
             if len(results) == len(admitted.images):  # before the last event: the fault of one pair is a status
                 summary = _summary(admitted, results)
-            yield server_sent_event(_pair_answer(index, result), "result")
+            yield server_sent_event(pair_answer(index, result), "result")
     yield server_sent_event(summary, "done")
 
 
@@ -84,7 +84,8 @@ def _summary(admitted: AdmittedJob, results: list[PairResult]) -> dict[str, Any]
     }
 
 
-def _pair_answer(index: int, result: PairResult) -> dict[str, Any]:
+def pair_answer(index: int, result: PairResult) -> dict[str, Any]:
+    """The JSON of a :class:`~serve.schema.PairAnswer`, without the cost of validating our own values."""
     classes, scene = result.classes, result.scene
     return {
         "index": index,

@@ -82,8 +82,6 @@ class CaptionForm(ClosedModel):
 
 
 class ImageUrl(_Open):
-    """Location of an image."""
-
     url: str = Field(min_length=1)
     """Data URL (``data:image/png;base64,...``)."""
 
@@ -140,8 +138,6 @@ def _only(*accepted: Any, why: str) -> AfterValidator:
 
 
 class ResponseFormat(_Open):
-    """Format of the caption."""
-
     type: Annotated[str, _only("text", why="captions are plain text")] = "text"
 
 
@@ -185,8 +181,6 @@ class ChatRequest(_Open):
 
 
 class CandidateAnswer(ClosedModel):
-    """A caption."""
-
     caption: str
     confidence: float
     """The geometric mean of the tokens' probabilities, 0 to 1."""
@@ -320,8 +314,6 @@ class Usage(ClosedModel):
 
 
 class AnswerMessage(ClosedModel):
-    """The turn of the captioner."""
-
     role: Literal["assistant"] = "assistant"
     content: str
     """The answer or the caption; the first caption of an unfamiliar pair begins with ``objects_text``."""
