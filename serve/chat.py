@@ -82,8 +82,8 @@ def of_chat(body: ChatRequest, limits: LimitsConfig) -> ParsedRequest:
 
 
 def _turns(messages: Sequence[Message], pair: Collection[tuple[int, int]]) -> tuple[Turn, ...]:
-    """The turns of a conversation, as :meth:`idc.captioning.contract.Captioner.answer` takes them if :func:`fault_of`
-    finds no fault; none if the conversation has no text.
+    """The turns of a conversation, as :meth:`idc.captioning.contract.Captioner.answer` takes them if
+    :func:`serve.backend.fault_of` has none to name; none if the conversation has no text.
 
     System messages become the first turn, and messages of one role in a row one turn. The pair's images have a mark in
     the user's turn in which they were sent, or, sent by others, in the next one; older images have none.
@@ -119,18 +119,6 @@ def _turns(messages: Sequence[Message], pair: Collection[tuple[int, int]]) -> tu
     return tuple(
         Turn(role, "\n".join(text for _, text in turns)) for role, turns in groupby(said, key=lambda turn: turn[0])
     )
-
-
-def fault_of(turns: Sequence[Turn]) -> str | None:
-    """Why a model that answers cannot read a conversation, or None."""
-    spoken = [turn for turn in turns if turn.role != "system"]
-    if sum(turn.text.count(IMAGE) for turn in turns) != 2:
-        return f"the text has {IMAGE} in it, which stands for an image: leave it out, images are parts of their own"
-    if spoken[0].role == "assistant":
-        return "the conversation begins with a turn of the assistant; begin with the user's"
-    if spoken[-1].role == "assistant":
-        return "the last turn is the assistant's own; end with the user's"
-    return None
 
 
 async def chat_answer(admitted: AdmittedJob) -> Response:

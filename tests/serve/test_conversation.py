@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from idc.data.schema import IMAGE, Turn
-from serve.chat import fault_of, of_chat
+from serve.backend import fault_of
+from serve.chat import of_chat
 from serve.config import LimitsConfig
 from serve.schema import ChatRequest
 
