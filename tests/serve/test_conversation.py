@@ -44,8 +44,8 @@ def test_only_the_last_two_images_have_marks_and_those_of_others_stand_in_the_ne
 def test_the_last_two_images_are_the_pair_and_what_tools_say_is_not_read() -> None:
     pictures = [{"type": "image_url", "image_url": {"url": f"data:,{number}"}} for number in range(3)]
     messages = [
-        {"role": "developer", "content": "Describe what changed."},
         {"role": "user", "content": [said("What changed?"), pictures[0]]},
+        {"role": "developer", "content": "Describe what changed."},
         {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": {}}]},
         {"role": "tool", "tool_call_id": "1", "content": "nothing"},
         {"role": "user", "content": [pictures[1]]},
