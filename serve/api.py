@@ -1,8 +1,7 @@
 """The HTTP application: its middleware and its routes over a :class:`~serve.backend.Backend`. No Ray here.
 
-A request for captions passes ``serve/gate.py`` and FastAPI, which validates its body; a route here calls the stages in
-order: parse (``serve/intake.py``, ``serve/conversation.py``), admit (``serve/service.py``), caption (the backend) and
-answer (``serve/answers.py``, ``serve/chat_answers.py``).
+A request for captions passes ``serve/gate.py`` and FastAPI, which validates its body; ``serve/captions.py`` or
+``serve/chat.py`` parses and answers it, and ``serve/service.py`` admits it in between.
 """
 
 from __future__ import annotations
@@ -16,26 +15,24 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from serve import answers, chat_answers
 from serve.backend import Backend
-from serve.chat_schema import ChatAnswer, ChatRequest, Model, ModelList
+from serve.captions import caption_answer, of_form
+from serve.chat import chat_answer, of_chat
 from serve.config import ServeConfig
 from serve.context import context_of
-from serve.conversation import of_chat
 from serve.drain import Drain
 from serve.errors import ApiError, refusal
 from serve.gate import ALIVE, CAPTIONS, CHAT, DOCS, METRICS, MODELS, PAGE, READY, RequestMiddleware
-from serve.intake import of_form
 from serve.prometheus import ServingMetrics
-from serve.schema import CaptionAnswer, CaptionForm, ErrorAnswer, State
+from serve.schema import CaptionAnswer, CaptionForm, ChatAnswer, ChatRequest, ErrorAnswer, Model, ModelList, State
 from serve.service import Service
 
 WEB = Path(__file__).parent / "web"
 """The files of the page."""
-_CAPTIONS, _OPENAI, _OPERATION = "captions", "OpenAI's interface", "operation"
+_OPENAI, _OPERATION = "OpenAI's interface", "operation"
 _STREAMS: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {}}}}
 _ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorAnswer}, "5XX": {"model": ErrorAnswer}}
 
@@ -57,23 +54,11 @@ def create_api(
             allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
             expose_headers=["Retry-After", "X-Request-ID"],
         )  # fmt: skip
-    _add_captioning(api, config, backend, metrics)
-    _add_operation(api, backend, metrics)
-
-    @api.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
-    async def page() -> FileResponse:
-        return FileResponse(WEB / "index.html")
-
-    api.mount(PAGE, StaticFiles(directory=WEB))
-    return api
-
-
-def _add_captioning(api: FastAPI, config: ServeConfig, backend: Backend, metrics: ServingMetrics) -> None:
     service = Service(config, backend, metrics)
     # For the document alone: the gate has checked the token before the body is read.
     token = [Depends(HTTPBearer(auto_error=False))] if config.auth.mode == "token" else []
 
-    @api.post(CAPTIONS, response_model=CaptionAnswer, responses=_STREAMS, tags=[_CAPTIONS], dependencies=token)
+    @api.post(CAPTIONS, response_model=CaptionAnswer, responses=_STREAMS, tags=["captions"], dependencies=token)
     async def captions(
         request: Request, form: Annotated[CaptionForm, Form(media_type="multipart/form-data")]
     ) -> Response:
@@ -86,7 +71,7 @@ def _add_captioning(api: FastAPI, config: ServeConfig, backend: Backend, metrics
         If one of several pairs cannot be read or captioned, its result has an `error`, and the others have their
         captions.
         """
-        return await answers.caption_answer(await service.admit(context_of(request.scope), of_form(form)))
+        return await caption_answer(await service.admit(context_of(request.scope), of_form(form)))
 
     @api.post(CHAT, response_model=ChatAnswer, responses=_STREAMS, tags=[_OPENAI], dependencies=token)
     async def chat(request: Request, body: ChatRequest) -> Response:
@@ -98,8 +83,7 @@ def _add_captioning(api: FastAPI, config: ServeConfig, backend: Backend, metrics
         `temperature` other than 0 and 1 and penalties other than 0 are refused, as are `logprobs`, JSON formats and
         forced tools; `seed`, `top_p` and other parameters without an effect are ignored.
         """
-        job = of_chat(body, config.limits)
-        return await chat_answers.chat_answer(await service.admit(context_of(request.scope), job))
+        return await chat_answer(await service.admit(context_of(request.scope), of_chat(body, config.limits)))
 
     @api.get(MODELS, tags=[_OPENAI], dependencies=token)
     async def models() -> ModelList:
@@ -113,22 +97,27 @@ def _add_captioning(api: FastAPI, config: ServeConfig, backend: Backend, metrics
         service.check_model(name)
         return next(Model.of(model) for model in await backend.models() if model.name == name)
 
-
-def _add_operation(api: FastAPI, backend: Backend, metrics: ServingMetrics) -> None:
-    @api.get(ALIVE, response_model=State, tags=[_OPERATION])
-    async def healthz() -> Response:
+    @api.get(ALIVE, tags=[_OPERATION])
+    async def healthz() -> State:
         """Status 200 as long as the process responds at all."""
-        return JSONResponse({"status": "ok"})
+        return State(status="ok")
 
-    @api.get(READY, response_model=State, tags=[_OPERATION])
-    async def readyz() -> Response:
+    @api.get(READY, tags=[_OPERATION])
+    async def readyz() -> State:
         """Status 200 if requests can be served, else 503 with the reason."""
         if reason := await backend.ready():
             raise ApiError(503, "not_ready", reason, retry_after_s=5)
-        return JSONResponse({"status": "ready"})
+        return State(status="ready")
 
     @api.get(METRICS, response_class=PlainTextResponse, tags=[_OPERATION])
     async def numbers() -> Response:
         """All metrics in Prometheus' text format."""
         text = metrics.text(await backend.models(), await backend.replicas())
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @api.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    async def page() -> FileResponse:
+        return FileResponse(WEB / "index.html")
+
+    api.mount(PAGE, StaticFiles(directory=WEB))
+    return api

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from idc.captioning.contract import Answer, Candidate, Description
 from idc.captioning.counted import Box
-from idc.data.schema import Turn
+from idc.data.schema import IMAGE, Turn
 from serve.pieces import Hear
 
 ObjectsOption = Literal["never", "unfamiliar", "always"]
@@ -27,6 +27,18 @@ class Options:
     change_map: bool = False
     objects: ObjectsOption = "unfamiliar"
     polygons: PolygonsOption = "never"
+
+
+def fault_of(turns: Sequence[Turn]) -> str | None:
+    """Why a model that answers cannot read a conversation, or None."""
+    spoken = [turn for turn in turns if turn.role != "system"]
+    if sum(turn.text.count(IMAGE) for turn in turns) != 2:
+        return f"the text has {IMAGE} in it, which stands for an image: leave it out, images are parts of their own"
+    if spoken[0].role == "assistant":
+        return "the conversation begins with a turn of the assistant; begin with the user's"
+    if spoken[-1].role == "assistant":
+        return "the last turn is the assistant's own; end with the user's"
+    return None
 
 
 @dataclass(frozen=True)

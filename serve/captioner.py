@@ -44,8 +44,8 @@ from serve.backend import (
     PairResult,
     ShownClasses,
     ShownScene,
+    fault_of,
 )
-from serve.conversation import fault_of
 from serve.decoding import DecodedPair
 from serve.log import log
 

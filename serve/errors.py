@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from idc.config import did_you_mean
 from serve.context import context_of
-from serve.schema import CaptionForm, ErrorAnswer, ErrorBody
+from serve.schema import CaptionForm
 
 SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -39,19 +39,30 @@ class ApiError(HTTPException):
     ):
         headers = {"Retry-After": str(retry_after_s)} if retry_after_s else {}
         super().__init__(status, message, headers | ({"WWW-Authenticate": "Bearer"} if status == 401 else {}))
-        self.status, self.code, self.message, self.param = status, code, message, param
+        self.code, self.message, self.param = code, message, param
 
     def body(self, request_id: str) -> dict[str, Any]:
         """The JSON of the response."""
-        kind = _KINDS.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
-        error = ErrorBody(message=self.message, type=kind, param=self.param, code=self.code)
-        return ErrorAnswer(error=error, request_id=request_id).model_dump()
+        kind = _KINDS.get(self.status_code, "server_error" if self.status_code >= 500 else "invalid_request_error")
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        return {"error": error, "request_id": request_id}
+
+
+def busy(message: str) -> ApiError:
+    """The refusal of a request that may be sent again."""
+    return ApiError(503, "busy", message, retry_after_s=1)
+
+
+def internal_error() -> ApiError:
+    """The response to a fault of the server itself."""
+    message = "Internal error. Quote the request id; details are in the server log."
+    return ApiError(500, "internal_error", message)
 
 
 def error_response(error: ApiError, request_id: str) -> JSONResponse:
     """The response to a refused request."""
     headers = {**SAFE_HEADERS, "X-Request-ID": request_id, **(error.headers or {})}
-    return JSONResponse(error.body(request_id), error.status, headers)
+    return JSONResponse(error.body(request_id), error.status_code, headers)
 
 
 async def refusal(request: Request, error: Exception) -> Response:
@@ -88,26 +99,14 @@ def _invalid(error: RequestValidationError) -> ApiError:
         return ApiError(400, "invalid_json", f"the body is not valid JSON: {items[0]['ctx']['error']}")
     lines = []
     for item in items[:_FAULTS]:
-        path = ".".join(str(part)[:80] for part in item["loc"][1:])  # the first part is "body"
-        if "UploadFile" in item["msg"]:
+        path, message = ".".join(str(part)[:80] for part in item["loc"][1:]), item["msg"]  # the first part is "body"
+        if "UploadFile" in message:
             path = str(item["loc"][1])
-            lines.append(f"{path}: must be uploaded as a file, as with curl -F {path}=@image.png")
+            message = f"must be uploaded as a file, as with curl -F {path}=@image.png"
         elif item["type"] == "extra_forbidden":
-            lines.append(f"{path}: no such field{did_you_mean(path, list(CaptionForm.model_fields))}")
-        else:
-            lines.append(f"{path}: {item['msg']}" if path else item["msg"])
+            message = f"no such field{did_you_mean(path, list(CaptionForm.model_fields))}"
+        lines.append(f"{path}: {message}" if path else message)
     if len(items) > _FAULTS:
         lines.append(f"and {len(items) - _FAULTS} more faults")
     param = lines[0].partition(": ")[0] if items[0]["loc"][1:] else None
     return ApiError(422, "invalid_request", "; ".join(lines), param)
-
-
-def busy(message: str) -> ApiError:
-    """The refusal of a request that may be sent again."""
-    return ApiError(503, "busy", message, retry_after_s=1)
-
-
-def internal_error() -> ApiError:
-    """The response to a fault of the server itself."""
-    message = "Internal error. Quote the request id; details are in the server log."
-    return ApiError(500, "internal_error", message)

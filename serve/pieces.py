@@ -20,16 +20,9 @@ class Done(Generic[Value]):
     value: Value
 
 
-async def pieces(
-    run: Callable[[Hear], Coroutine[Any, Any, Value]],
-) -> AsyncGenerator[str | Done[Value], None]:
-    """The texts with which ``run(on_text)`` calls ``on_text``, from any thread, each at once; then its result.
-
-    When the generator is closed, the coroutine is cancelled.
-
-    Raises:
-        Exception: raised by the coroutine.
-    """
+async def pieces(run: Callable[[Hear], Coroutine[Any, Any, Value]]) -> AsyncGenerator[str | Done[Value], None]:
+    """The texts with which ``run(on_text)`` calls ``on_text``, from any thread, each at once; then its result, or what
+    it raises. When the generator is closed, the coroutine is cancelled."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[str | None] = asyncio.Queue()
 

@@ -1,20 +1,39 @@
-"""Requests and responses of ``/v1/captions``, probes and errors. Imports no torch."""
+"""Requests and responses of both interfaces: what FastAPI validates and its document describes. Imports no torch.
+
+Responses are written as mappings (:mod:`serve.captions`, :mod:`serve.chat`): validating our own values costs more than
+writing them.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
 
 from fastapi import UploadFile
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from idc.captioning.contract import Claim, Region, Verdict
 from idc.captioning.counted import parts_of
-from serve.backend import ObjectsOption, Options, PolygonsOption
+from serve.backend import ModelStatus, ObjectsOption, Options, PolygonsOption
 
-MAX_BEAMS = 8
+_MAX_BEAMS = 8
 """Most captions of a pair, and widest search."""
-MAX_PARTS = 64
+_MAX_PARTS = 64
 """Most boxes and masks of ``ignore``, and of ``only``."""
+_SEARCHED = "texts are searched for, not sampled"
+
+
+class ClosedModel(BaseModel):
+    """A request or response whose fields are all named in its schema."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class _Open(BaseModel):
+    """A request body that may have unknown fields: new versions of OpenAI's clients send more."""
+
+    model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
 
 
 def _parts(values: Any) -> tuple[Any, ...]:
@@ -22,22 +41,15 @@ def _parts(values: Any) -> tuple[Any, ...]:
     values = values if isinstance(values, list | tuple) else [values]
     masks = [value for value in values if hasattr(value, "read")]
     parts = (*parts_of([value for value in values if not hasattr(value, "read")]), *masks)
-    if len(parts) > MAX_PARTS:
-        raise ValueError(f"{len(parts)} boxes and masks exceed the limit of {MAX_PARTS}")
+    if len(parts) > _MAX_PARTS:
+        raise ValueError(f"{len(parts)} boxes and masks exceed the limit of {_MAX_PARTS}")
     return parts
 
 
 _Box = Annotated[list[float], Field(min_length=4, max_length=4)]
-Parts = Annotated[tuple[Any, ...], BeforeValidator(_parts, json_schema_input_type=list[_Box] | str)]
-"""Parts of the image after: boxes, and masks."""
-FormParts = Annotated[tuple[Any, ...], BeforeValidator(_parts, json_schema_input_type=list[UploadFile | str])]
-"""The same in a form."""
-
-
-class ClosedModel(BaseModel):
-    """A request or response whose fields are all named in its schema."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+_Parts = Annotated[tuple[Any, ...], BeforeValidator(_parts, json_schema_input_type=list[_Box] | str)]
+_FormParts = Annotated[tuple[Any, ...], BeforeValidator(_parts, json_schema_input_type=list[UploadFile | str])]
+_Beams = Annotated[int, Field(ge=1, le=_MAX_BEAMS)]
 
 
 class CaptionForm(ClosedModel):
@@ -49,19 +61,18 @@ class CaptionForm(ClosedModel):
     """The image file after, likewise."""
     model: str | None = Field(None, max_length=200)
     """A model name from ``GET /v1/models``; by default the first."""
-    beams: int | None = Field(None, ge=1, le=MAX_BEAMS)
+    beams: _Beams | None = None
     """Beam width of the search, 1 for greedy; by default the width that the model was validated with."""
-    candidates: int = Field(1, ge=1, le=MAX_BEAMS)
+    candidates: _Beams = 1
     """Captions per pair; ``beams`` must be at least as large (and is raised to it if omitted)."""
     change_map: bool = False
     """Also return a map of where the pair changed."""
     objects: ObjectsOption = Options.objects
-    """Also say what ``objects`` says, without training: never, for pairs that the model is not familiar with, or
-    always."""
-    ignore: FormParts = ()
+    """Also say what ``objects`` says: never, for pairs that the model is not familiar with, or always."""
+    ignore: _FormParts = ()
     """What does not count, in all pairs: boxes ``[[left, top, right, bottom], ...]`` in pixels of the image after, or
     as shares from 0 to 1; or masks, image files that are white there."""
-    only: FormParts = ()
+    only: _FormParts = ()
     """The only part that counts, in all pairs; likewise."""
     polygons: PolygonsOption = "never"
     """Also return the changes as polygons in longitude and latitude: never, of pairs of two GeoTIFFs, or always, where
@@ -70,9 +81,106 @@ class CaptionForm(ClosedModel):
     """Respond by server-sent events, pair by pair."""
 
 
-class CandidateAnswer(ClosedModel):
-    """A caption."""
+class ImageUrl(_Open):
+    url: str = Field(min_length=1)
+    """Data URL (``data:image/png;base64,...``)."""
 
+
+class Part(_Open):
+    """A part of a message, whose type names the field that it has."""
+
+    type: Literal["text", "image_url", "refusal"]
+    text: str | None = None
+    refusal: str | None = None
+    image_url: ImageUrl | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Part:
+        if (self.type == "image_url") == (self.image_url is not None):
+            return self
+        if self.image_url is None:
+            raise ValueError('a part of type image_url needs "image_url": {"url": "data:image/png;base64,..."}')
+        raise ValueError(f"a part of type {self.type} holds an image, which would be lost: make it a part of its own")
+
+
+def _text_as(wrap: Callable[[str], Any], json_type: Any) -> BeforeValidator:
+    """Takes a text alone for the list that it stands for."""
+    return BeforeValidator(
+        lambda value: [wrap(value)] if isinstance(value, str) else value, json_schema_input_type=json_type
+    )
+
+
+class Message(_Open):
+    """A turn of the conversation."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: Annotated[
+        list[Part] | None, _text_as(lambda text: {"type": "text", "text": text}, str | list[Part] | None)
+    ] = None
+    """A text or parts; the last two images of all messages are the pair. Messages of tools are not read."""
+
+
+class StreamOptions(_Open):
+    """Whether a stream ends with a chunk that contains ``usage``."""
+
+    include_usage: bool = False
+
+
+def _only(*accepted: Any, why: str) -> AfterValidator:
+    """Refuses other values of a parameter without which a client would get something else than it asked for."""
+
+    def check(value: Any) -> Any:
+        if value not in accepted:
+            raise ValueError(f"{why}; leave it out")
+        return value
+
+    return AfterValidator(check)
+
+
+class ResponseFormat(_Open):
+    type: Annotated[str, _only("text", why="captions are plain text")] = "text"
+
+
+class ChatRequest(_Open):
+    """A conversation with two images. Fields of the OpenAI interface that are not listed here are ignored."""
+
+    model: str | None = Field(None, max_length=200)
+    """A model name from ``GET /v1/models``; by default the first."""
+    messages: list[Message] = Field(min_length=1)
+    """The conversation; its last two images are the pair, before first."""
+    n: _Beams | None = None
+    """Number of different captions, each a choice; fewer if the search finds fewer. To a text there is one answer."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Maximal length of an answer in the model's tokens; captions have that of their model."""
+    max_completion_tokens: int | None = Field(None, ge=1)
+    """The same under its newer name, which takes precedence."""
+    stop: Annotated[list[Annotated[str, Field(min_length=1)]] | None, _text_as(str, str | list[str] | None)] = Field(
+        None, max_length=4
+    )
+    """Up to four texts; an answer or a caption ends before the first of them in it."""
+    temperature: Annotated[float | None, _only(None, 0, 1, why=f"{_SEARCHED} (0 and 1 are taken)")] = None
+    """Only 0 or 1, the default of the OpenAI interface: texts are searched for, not sampled."""
+    presence_penalty: Annotated[float | None, _only(None, 0, why=_SEARCHED)] = None
+    """Only 0; likewise."""
+    frequency_penalty: Annotated[float | None, _only(None, 0, why=_SEARCHED)] = None
+    """Only 0; likewise."""
+    logit_bias: Annotated[dict[str, float] | None, _only(None, {}, why=_SEARCHED)] = None
+    """Only empty; likewise."""
+    stream: bool | None = None
+    """Respond in chunks, by server-sent events."""
+    stream_options: StreamOptions | None = None
+    logprobs: Annotated[bool | None, _only(None, False, why="each choice has log_probability, their mean")] = None
+    """Only false: tokens' probabilities are not available."""
+    response_format: ResponseFormat | None = None
+    tool_choice: Annotated[str | dict[str, Any] | None, _only(None, "none", "auto", why="no tool is called")] = None
+    """Only ``none`` or ``auto``: a captioner calls no tools."""
+    ignore: _Parts = ()
+    """As of ``/v1/captions``: what does not count (not a field of the OpenAI interface)."""
+    only: _Parts = ()
+    """The only part that counts; likewise."""
+
+
+class CandidateAnswer(ClosedModel):
     caption: str
     confidence: float
     """The geometric mean of the tokens' probabilities, 0 to 1."""
@@ -88,8 +196,7 @@ class InputSizeAnswer(ClosedModel):
 
 
 class AssessedAnswer(ClosedModel):
-    """How far the captions of a pair can be trusted. Every field is null if there is no caption; in an answer to a
-    question only ``input_size`` is not."""
+    """How far the captions of a pair can be trusted. All is null without a caption, except the size for an answer."""
 
     changed_probability: float | None = None
     """Calibrated probability that anything changed; null if the model is not calibrated."""
@@ -108,8 +215,7 @@ class AssessedAnswer(ClosedModel):
     captioner: str | None = None
     """The captioner that ``auto`` chose: ``objects``, or a trained one; null of another model."""
     objects_text: str | None = None
-    """What changed as ``objects`` says it, which nothing was trained for; to be read before the caption of a pair that
-    the model is not familiar with. Null if it was not asked."""
+    """What changed as ``objects`` says it, to be read before the caption of an unfamiliar pair; null if not asked."""
     claims: list[Claim] | None = None
     """The same as data; null if it was not asked."""
     input_size: InputSizeAnswer | None = None
@@ -131,15 +237,13 @@ class ClassesAnswer(ClosedModel):
     """What kinds of thing changed, and where."""
 
     map: str
-    """PNG as data URL, 8-bit grey, at the model's own resolution, over the image after: 0 where nothing changed, else
-    the number of the class in ``counts``, from 1 on."""
+    """PNG as data URL, 8-bit grey, at the model's resolution: 0, or the number of the class in ``counts``, from 1."""
     counts: list[ClassAnswer]
     """The classes of the model, also those without a region."""
 
 
 class SceneAnswer(ClosedModel):
-    """The changes of a pair of GeoTIFFs on the ground, and the images as the model got them (PNGs as data URLs, their
-    longer side at most 1024)."""
+    """The changes of two GeoTIFFs on the ground, and the images as the model got them (PNGs as data URLs)."""
 
     sentence: str
     """Number, areas and positions of the changes, in words."""
@@ -161,11 +265,9 @@ class PairAnswer(AssessedAnswer):
     candidates: list[CandidateAnswer] = []
     """All captions, best first."""
     attributes: dict[str, Any] | None = None
-    """The change as values with probabilities: ``type``, and the changed object's attributes ``before`` and
-    ``after``; null for models that only write captions."""
+    """The change as values with probabilities: ``type``, ``before``, ``after``; null for models without them."""
     change_map: str | None = None
-    """PNG as data URL, 8-bit grey, white where the pair changed, with the shape of the image after; null unless
-    requested."""
+    """PNG as data URL, 8-bit grey, white where the pair changed, shaped as the image after; null unless requested."""
     classes: ClassesAnswer | None = None
     """What kinds of thing changed, next to a change map; null for models without classes."""
     scene: SceneAnswer | None = None
@@ -177,8 +279,7 @@ class PairAnswer(AssessedAnswer):
 
 
 class Timing(ClosedModel):
-    """Milliseconds from the complete request to the response, and of the model for the slowest batch with one of the
-    pairs; the size of the largest of these batches, including pairs of other requests."""
+    """Milliseconds from the complete request to the response, and of the slowest batch; pairs of the largest batch."""
 
     total_ms: float
     model_ms: float
@@ -200,6 +301,85 @@ class CaptionAnswer(StreamEnd):
     """The response to a :class:`CaptionForm`, with one result per pair, in order."""
 
     results: list[PairAnswer]
+
+
+class Usage(ClosedModel):
+    """Counts of tokens, also of those after ``stop``; of a model that reads no text 0 and the words of its captions."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int
+    total_tokens: int
+    prompt_images: int = 2
+    """Number of images read (not a field of the OpenAI interface)."""
+
+
+class AnswerMessage(ClosedModel):
+    role: Literal["assistant"] = "assistant"
+    content: str
+    """The answer or the caption; the first caption of an unfamiliar pair begins with ``objects_text``."""
+    refusal: None = None
+
+
+class Choice(ClosedModel):
+    """An answer or a caption, the best first; OpenAI's have no ``confidence`` and ``log_probability``."""
+
+    index: int
+    message: AnswerMessage
+    finish_reason: Literal["stop", "length"] = "stop"
+    """``length`` if the text was cut off at ``max_tokens``."""
+    logprobs: None = None
+    confidence: float
+    log_probability: float
+
+
+class ChatAnswer(AssessedAnswer):
+    """A chat completion. ``changed_probability`` to ``input_size`` are not fields of the OpenAI interface."""
+
+    id: str
+    """``chatcmpl-`` followed by the id of the request."""
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    """Unix time in seconds."""
+    model: str
+    system_fingerprint: str
+    """Version of the model, as of ``/v1/captions``."""
+    choices: list[Choice]
+    usage: Usage
+
+
+class Model(ClosedModel):
+    """A served model. The fields from ``version`` on are not fields of the OpenAI interface."""
+
+    id: str
+    """Model name in requests."""
+    object: Literal["model"] = "model"
+    created: int = 0
+    owned_by: str = "idc"
+    version: str
+    """Current version of the model: from the registry, or a hash of the artifact's contents."""
+    error: str | None = None
+    """Why the model cannot be served, or null."""
+    newer_error: str | None = None
+    """Why a newer version is not served, while this one continues to serve; or null."""
+    trained_on: str | None = None
+    """The training images in words; null if the artifact does not record them, or until a replica runs."""
+    can_map: bool | None = None
+    """Whether the option ``change_map`` is supported; null until a replica runs."""
+    can_answer: bool | None = None
+    """Whether the model reads the text of conversations and answers questions; null until a replica runs."""
+
+    @classmethod
+    def of(cls, status: ModelStatus) -> Model:
+        """The entry of a model in the list."""
+        fields = asdict(status)
+        return cls(id=fields.pop("name"), **(fields.pop("capabilities") or {}), **fields)
+
+
+class ModelList(ClosedModel):
+    """The models, the default first."""
+
+    object: Literal["list"] = "list"
+    data: list[Model]
 
 
 class State(ClosedModel):

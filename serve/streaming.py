@@ -1,7 +1,6 @@
-"""Responses as server-sent events: keep-alive comments during waits, and work that ends when its client leaves.
+"""Responses as JSON and as server-sent events: with comments during waits, and work that ends when its client leaves.
 
-FastAPI's own streams are of routes that do nothing else, and have sent their status before the first event. Imports no
-torch.
+FastAPI's own streams are of routes that do nothing else, and have sent their status before the first event.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import Any
 
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 from pydantic_core import to_json
+from starlette.responses import Response
 
 from serve.context import RequestContext
 from serve.errors import ApiError, internal_error
@@ -26,12 +26,18 @@ Events = AsyncGenerator[bytes, None]
 
 
 def server_sent_event(data: Any, name: str | None = None) -> bytes:
-    """One event; its data (models, mappings, ...) as JSON."""
+    """One event with its data as JSON."""
     return format_sse_event(data_str=to_json(data).decode(), event=name)
 
 
-async def respond(context: RequestContext, events: Events, error_name: str | None = None) -> EventSourceResponse:
-    """A stream of ``events``; an error in them becomes a last event of the name ``error_name``.
+async def respond(context: RequestContext, answer: dict[str, Any]) -> Response:
+    """An answer as JSON; its places in the queue are free before a slow client takes it."""
+    await context.cleanup.aclose()
+    return Response(to_json(answer), media_type="application/json")
+
+
+async def respond_events(context: RequestContext, events: Events, error_name: str | None = None) -> EventSourceResponse:
+    """A stream of ``events``; an error in them becomes a last event of the name ``error_name``, and is recorded.
 
     With the end of the request, also when its client leaves, the generator is closed, which ends the work behind it.
 
@@ -47,32 +53,22 @@ async def respond(context: RequestContext, events: Events, error_name: str | Non
 
     async def body() -> Events:
         nonlocal pending
-        while True:
-            await asyncio.wait({pending}, timeout=KEEP_ALIVE_S)
-            if not pending.done():
-                yield KEEPALIVE_COMMENT
-                continue
-            try:
-                data = pending.result()
-            except Exception as error:
-                yield server_sent_event(_failed(context, error), error_name)
-                return
-            if data is None:
-                return
-            yield data
-            pending = asyncio.ensure_future(anext(events, None))
+        try:
+            while True:
+                while not (await asyncio.wait({pending}, timeout=KEEP_ALIVE_S))[0]:
+                    yield KEEPALIVE_COMMENT
+                if (event := pending.result()) is None:
+                    return
+                yield event
+                pending = asyncio.ensure_future(anext(events, None))
+        except Exception as error:
+            if not isinstance(error, ApiError):
+                context.failure = traceback.format_exc()
+                error = internal_error()
+            context.error = error.code
+            yield server_sent_event(error.body(context.request_id), error_name)
 
     context.cleanup.push_async_callback(end)
-    await asyncio.wait({pending}, timeout=STATUS_S)
-    if pending.done():
+    if (await asyncio.wait({pending}, timeout=STATUS_S))[0]:
         pending.result()
     return EventSourceResponse(body(), headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
-
-
-def _failed(context: RequestContext, error: Exception) -> dict[str, Any]:
-    """The JSON of an error, which is recorded for the log; an internal one with its traceback."""
-    if not isinstance(error, ApiError):
-        context.failure = "".join(traceback.format_exception(error))
-        error = internal_error()
-    context.error = error.code
-    return error.body(context.request_id)

@@ -1,38 +1,53 @@
-"""Answer: the response of ``/v1/captions`` to an admitted job, as JSON or as server-sent events."""
+"""``/v1/captions``: a form becomes a job, and the results of its pairs become JSON or server-sent events."""
 
 from __future__ import annotations
 
 import base64
-import re
 import time
 from contextlib import aclosing
 from typing import Any
 
-from pydantic_core import to_json
 from starlette.responses import Response
 
-from serve.backend import PairResult
+from serve.backend import Options, PairResult
 from serve.errors import ApiError
-from serve.schema import PairAnswer
+from serve.intake import PairSource, ParsedRequest
+from serve.schema import CaptionForm, PairAnswer
 from serve.service import AdmittedJob, versions
-from serve.streaming import Events, respond, server_sent_event
+from serve.streaming import Events, respond, respond_events, server_sent_event
 
 _UNDESCRIBED = PairAnswer(index=0).model_dump(exclude={"index", "error"})
-"""The fields of a pair without a caption."""
+
+
+def of_form(form: CaptionForm) -> ParsedRequest:
+    """The job of a form: as many images before as after, in the same order.
+
+    Raises:
+        ApiError: 422, the numbers differ, or there are fewer beams than candidates.
+    """
+    before, after, least = form.before, form.after, form.candidates
+    if len(before) != len(after):
+        counts = f"{len(before)} files before and {len(after)} after"
+        raise ApiError(422, "unequal_pairs", f"{counts}; send the same number of each", "after")
+    if form.beams is not None and form.beams < least:
+        message = f"beams: {form.beams} is less than candidates={least}; set beams={least} or leave it out"
+        raise ApiError(422, "too_few_beams", message, "beams")
+    prefixes = [""] if len(before) == 1 else [f"pairs.{index}." for index in range(len(before))]
+    pairs = tuple(
+        PairSource(first, second, (f"{prefix}before", f"{prefix}after"))
+        for prefix, first, second in zip(prefixes, before, after, strict=True)
+    )
+    options = Options(form.beams, least, form.change_map, form.objects, form.polygons)
+    return ParsedRequest(form.model, options, pairs, form.stream, ignore=form.ignore, only=form.only)
 
 
 async def caption_answer(admitted: AdmittedJob) -> Response:
-    """Caption an admitted job and respond with a :class:`~serve.schema.CaptionAnswer` or its stream.
-
-    Raises:
-        ApiError: no pair could be captioned.
-    """
+    """Caption an admitted job and respond with a :class:`~serve.schema.CaptionAnswer` or its stream."""
     if admitted.job.stream:
-        return await respond(admitted.context, _events(admitted), "error")
+        return await respond_events(admitted.context, _events(admitted), "error")
     results = await admitted.results()
-    await admitted.context.cleanup.aclose()  # its places in the queue, before a slow client takes the response
     answers = [pair_answer(index, result) for index, result in enumerate(results)]
-    return Response(to_json({**_summary(admitted, results), "results": answers}), media_type="application/json")
+    return await respond(admitted.context, {**_summary(admitted, results), "results": answers})
 
 
 async def _events(admitted: AdmittedJob) -> Events:
@@ -53,12 +68,10 @@ def _summary(admitted: AdmittedJob, results: list[PairResult]) -> dict[str, Any]
     Raises:
         ApiError: 400, no pair could be captioned.
     """
-    context = admitted.context
     if all(result.error for result in results):
         message = results[0].error or ""
-        side = re.match(r"(pairs\.\d+\.)?(before|after)(?=:)", message)  # else the fault is the whole pair's
-        field = side and (side[0] if side[1] or admitted.job.single else f"pairs.0.{side[0]}")
-        raise ApiError(400, "no_pair_captioned", message, field)
+        raise ApiError(400, "no_pair_captioned", message, admitted.job.pairs[0].field_of(message))
+    context = admitted.context
     return {
         "request_id": context.request_id,
         "model": context.model,
@@ -77,9 +90,9 @@ def pair_answer(index: int, result: PairResult) -> dict[str, Any]:
     return {
         "index": index,
         **(_UNDESCRIBED if result.description is None else result.description.to_dict()),
-        "change_map": None if result.change_map is None else _png_url(result.change_map),
-        "classes": None if classes is None else {"map": _png_url(classes.class_map), "counts": classes.counts},
-        "scene": None if scene is None else {
+        "change_map": result.change_map and _png_url(result.change_map),
+        "classes": classes and {"map": _png_url(classes.class_map), "counts": classes.counts},
+        "scene": scene and {
             "sentence": scene.sentence,
             "geojson": scene.geojson,
             "before": _png_url(scene.before),
