@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 import time
 from contextlib import aclosing
@@ -11,7 +10,7 @@ from typing import Any
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from serve.backend import PairResult
+from serve.backend import PairResult, png_url
 from serve.errors import ApiError
 from serve.schema import PairAnswer
 from serve.service import AdmittedJob, versions
@@ -73,21 +72,11 @@ def _summary(admitted: AdmittedJob, results: list[PairResult]) -> dict[str, Any]
 
 def pair_answer(index: int, result: PairResult) -> dict[str, Any]:
     """The JSON of a :class:`~serve.schema.PairAnswer`, without the cost of validating our own values."""
-    classes, scene = result.classes, result.scene
     return {
         "index": index,
         **(_UNDESCRIBED if result.description is None else result.description.to_dict()),
-        "change_map": None if result.change_map is None else _png_url(result.change_map),
-        "classes": None if classes is None else {"map": _png_url(classes.class_map), "counts": classes.counts},
-        "scene": None if scene is None else {
-            "sentence": scene.sentence,
-            "geojson": scene.geojson,
-            "before": _png_url(scene.before),
-            "after": _png_url(scene.after),
-        },
+        "change_map": None if result.change_map is None else png_url(result.change_map),
+        "classes": result.classes,
+        "scene": result.scene,
         "error": result.error,
-    }  # fmt: skip
-
-
-def _png_url(data: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(data).decode("ascii")
+    }

@@ -25,9 +25,8 @@ from serve.chat_schema import ChatAnswer, ChatRequest, Model, ModelList
 from serve.config import ServeConfig
 from serve.context import context_of
 from serve.conversation import of_chat
-from serve.drain import Drain
 from serve.errors import ApiError, refusal
-from serve.gate import ALIVE, CAPTIONS, CHAT, DOCS, METRICS, MODELS, PAGE, READY, RequestMiddleware
+from serve.gate import ALIVE, CAPTIONS, CHAT, DOCS, METRICS, MODELS, PAGE, READY, Drain, RequestMiddleware
 from serve.intake import of_form
 from serve.prometheus import ServingMetrics
 from serve.schema import CaptionAnswer, CaptionForm, ErrorAnswer, State
@@ -71,7 +70,7 @@ def create_api(
 def _add_captioning(api: FastAPI, config: ServeConfig, backend: Backend, metrics: ServingMetrics) -> None:
     service = Service(config, backend, metrics)
     # For the document alone: the gate has checked the token before the body is read.
-    token = [Depends(HTTPBearer(auto_error=False))] if config.auth.mode == "token" else []
+    token = [Depends(HTTPBearer(auto_error=False))] if config.auth.tokens else []
 
     @api.post(CAPTIONS, response_model=CaptionAnswer, responses=_STREAMS, tags=[_CAPTIONS], dependencies=token)
     async def captions(
@@ -130,5 +129,5 @@ def _add_operation(api: FastAPI, backend: Backend, metrics: ServingMetrics) -> N
     @api.get(METRICS, response_class=PlainTextResponse, tags=[_OPERATION])
     async def numbers() -> Response:
         """All metrics in Prometheus' text format."""
-        text = metrics.text(await backend.models(), await backend.replicas())
+        text = metrics.text(await backend.models())
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

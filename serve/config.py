@@ -4,44 +4,26 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from idc.captioning.loading import AUTO, CaptionerLoader, LoadConfig, artifact_folder
+from idc.captioning.loading import AUTO, CaptionerLoader, LoadConfig
 from idc.config import ConfigModel
-from idc.data.remote_copies import is_uri
 from idc.util.loopback import is_loopback
 from serve.backend import ModelStatus
-from serve.versions import SCHEME, Resolver
-
-
-class TokenConfig(ConfigModel):
-    """A client credential."""
-
-    name: str
-    """Name of the client, for the logs."""
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """SHA-256 of the token, in hex: ``printf %s TOKEN | sha256sum``. The token itself is stored nowhere."""
+from serve.versions import NO_REGISTRY, SCHEME, Resolver, absolute_uri
 
 
 class AuthConfig(ConfigModel):
-    """Authentication."""
+    """Who may send requests: by default this machine alone."""
 
-    mode: Literal["token", "loopback"] = "token"
-    """``token``: clients with a bearer token of the list. ``loopback``: localhost only, without a token."""
-    tokens: tuple[TokenConfig, ...] = ()
-    """Accepted tokens."""
+    tokens: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field({})
+    """Name of each client, for the logs -> SHA-256 of its bearer token, in hex (``printf %s TOKEN | sha256sum``); the
+    token itself is stored nowhere. Without tokens only requests from localhost are accepted."""
     origins: tuple[Annotated[str, Field(pattern=r"^https?://[^/*\s]+$")], ...] = ()
     """Origins of other web pages whose scripts may send requests: ``https://tools.example.org`` (CORS). By default only
     the served page may; programs other than browsers are not affected."""
-
-    def errors(self) -> Iterator[str]:
-        if self.mode == "token" and not self.tokens:
-            yield "tokens: mode=token needs at least one; add one, or set mode=loopback to serve localhost only"
-        if self.mode == "loopback" and self.tokens:
-            yield "tokens: mode=loopback uses none; leave them out, or set mode=token"
 
 
 BODY_COPIES = 4.5
@@ -141,8 +123,6 @@ class RegistryConfig(ConfigModel):
     poll_s: float = Field(10.0, gt=0)
     """Seconds between two look-ups of an alias by a replica; a new champion serves there after at most this, plus its
     loading time."""
-    cache: str | None = None
-    """Folder for downloaded artifacts; by default one in the system's folder for temporary files."""
 
 
 class ServeConfig(ConfigModel):
@@ -153,8 +133,8 @@ class ServeConfig(ConfigModel):
     ``models:/captioner/7``, ``shipped`` or ``shipped-satellite`` for the captioners that come with the program,
     ``objects``, which needs no training, or ``auto``: for each pair the newest trained captioner below ``runs/`` (else
     ``shipped``) if it is familiar with it, else ``objects``. Every replica holds all of them."""
-    auth: AuthConfig
-    """Authentication; required, so that no server is open by accident."""
+    auth: AuthConfig = AuthConfig()
+    """Authentication."""
     limits: LimitsConfig = LimitsConfig()
     """Limits of requests."""
     batching: BatchingConfig = BatchingConfig()
@@ -171,6 +151,9 @@ class ServeConfig(ConfigModel):
             yield "models: empty; name at least one, as in models.demo=runs/demo/finetune-0/artifact"
         if self.loading.endpoint is not None and AUTO in self.models.values():
             yield "models: auto runs here; with loading.endpoint name an artifact, as in models.vlm=runs/qwen/artifact"
+        for name, source in self.models.items():
+            if source.startswith(SCHEME) and absolute_uri(self.registry.tracking_uri) is None:
+                yield f"models.{name}: {NO_REGISTRY}"
 
     @property
     def default_model(self) -> str:
@@ -186,29 +169,19 @@ class CommandConfig(ServeConfig):
     """``python -m serve.app``: an application and its address on this machine."""
 
     host: str = "127.0.0.1"
-    """Address to listen on; 0.0.0.0 for all interfaces (with auth.mode=token)."""
+    """Address to listen on; 0.0.0.0 for all interfaces (with auth.tokens)."""
     port: int = Field(8000, gt=0, lt=65536)
     """Port to listen on."""
-    verbose: bool = False
-    """Print the log: JSON lines, one per request and one per line that Ray's processes write; also with IDC_LOG=json.
-    Otherwise only failures are printed, to standard error."""
 
     def errors(self) -> Iterator[str]:
         yield from super().errors()
-        if self.auth.mode == "loopback" and not is_loopback(self.host):
-            yield (
-                f"host: auth.mode=loopback accepts only requests from localhost, but host={self.host!r}; set "
-                "host=127.0.0.1, or auth.mode=token with tokens"
-            )
+        if not self.auth.tokens and not is_loopback(self.host):
+            yield f"host: {self.host!r} needs auth.tokens; without, only requests from localhost are accepted"
 
     def preflight(self) -> Iterator[str]:
         resolver = Resolver(self.registry.tracking_uri, self.loading.objects)
         for name, source in self.models.items():
             try:
-                named = source == AUTO or is_uri(source) or source.startswith(SCHEME)
-                if not named and not (Path(artifact_folder(source, self.loading.objects)) / "config.json").exists():
-                    yield f"models.{name}: no artifact at {source!r}; name the artifact folder of a run, or `auto`"
-                    continue
                 resolver.resolve(source)
                 if not source.startswith(SCHEME):
                     CaptionerLoader(source, self.loading)  # its base model is here, and the right one

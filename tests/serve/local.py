@@ -20,20 +20,20 @@ from serve.config import LimitsConfig, ServeConfig
 from serve.decoding import DecodedPair, Decoders
 from serve.listener import Connections, limited_server
 from serve.pieces import Hear
-from serve.versions import Resolver, public_name
+from serve.versions import Resolver
 
 TOKEN = "the-token-of-a-test"
 HELD = 40
 
 
-def tokens_of(**tokens: str) -> list[dict[str, str]]:
+def tokens_of(**tokens: str) -> dict[str, str]:
     """``auth.tokens`` that accepts these tokens, each of the client that has its name."""
-    return [{"name": name, "sha256": hashlib.sha256(token.encode()).hexdigest()} for name, token in tokens.items()]
+    return {name: hashlib.sha256(token.encode()).hexdigest() for name, token in tokens.items()}
 
 
 def local_config(artifact: str, **sections: object) -> ServeConfig:
     """A config for this machine with one model, called ``demo``."""
-    values = {"models": {"demo": artifact}, "auth": {"mode": "loopback"}, **sections}
+    values = {"models": {"demo": artifact}, **sections}
     return ServeConfig.model_validate(values)
 
 
@@ -43,7 +43,7 @@ class LocalBackend:
     def __init__(self, artifact: str, names: tuple[str, ...] = ("demo",), load: LoadConfig = DEFAULTS):
         self._artifact, self._names = artifact, names
         self._captioner = ServedCaptioner(artifact, load)
-        self._version = public_name(Resolver().resolve(artifact))
+        self._version = Resolver().resolve(artifact)
         self._thread, self._decoders = ThreadPoolExecutor(1), Decoders(2, 60)
 
     async def models(self) -> list[ModelStatus]:
@@ -63,9 +63,6 @@ class LocalBackend:
 
     async def ready(self) -> str | None:
         return None
-
-    async def replicas(self) -> dict[str, int]:
-        return {"Model": 1}
 
 
 class HeldBackend(LocalBackend):

@@ -26,9 +26,8 @@ from serve.api import create_api
 from serve.backend import EncodedPair, Options
 from serve.captioner import ServedCaptioner
 from serve.config import AuthConfig
-from serve.drain import Drain
 from serve.errors import ApiError
-from serve.gate import caller_of
+from serve.gate import Drain, caller_of
 from serve.schema import CaptionAnswer, ErrorAnswer
 from tests.serve.bodies import FORM, conversation, picture, upload, url
 from tests.serve.local import HELD, HeldBackend, LocalBackend, caption, local_config, serving, tokens_of
@@ -145,7 +144,7 @@ def test_tokens_open_what_is_closed_and_their_names_are_in_the_log(
 def test_loopback_serves_this_machine_alone(address: str | None, host: str, is_local: bool) -> None:
     refused = nullcontext() if is_local else pytest.raises(ApiError, match="only requests from localhost")
     with refused:
-        assert caller_of(AuthConfig(mode="loopback"), address, Headers({"host": host})) == address
+        assert caller_of(AuthConfig(), address, Headers({"host": host})) == address
 
 
 def test_queues_have_ends_for_each_and_for_all(artifact: str) -> None:

@@ -91,7 +91,7 @@ def app(
         "auth": {"tokens": tokens_of(tester=TOKEN)},
         "batching": {"max_pairs": 4},
         "scaling": {"min_replicas": 2, "max_replicas": 2, "cpus": 0.5},
-        "registry": {"tracking_uri": uri, "poll_s": 0.3, "cache": str(folder / "cache")},
+        "registry": {"tracking_uri": uri, "poll_s": 0.3},
     }
     serve.start(http_options={"host": "127.0.0.1", "port": port}, logging_config={"log_level": "WARNING"})
     serve.run(build(args), name=APPLICATION)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from serve.batching import Batcher, Joiner
+from serve.batching import Batcher
 from tests.serve.waiting import happens
 
 LONG_S = 3600.0
@@ -63,7 +63,7 @@ def run(scene: Callable[[Squares], Coroutine[Any, Any, None]]) -> None:
 
 def test_items_that_arrive_while_the_function_is_busy_form_the_next_batches() -> None:
     async def scene(squares: Squares) -> None:
-        batcher = Batcher(squares.batch, max_items=4)
+        batcher = Batcher(squares.batch, max_items=4, threads=1)
         first = asyncio.create_task(batcher.submit("a", [1]))
         await happens(lambda: len(squares.calls) == 1)
         others = [
@@ -81,7 +81,8 @@ def test_items_that_arrive_while_the_function_is_busy_form_the_next_batches() ->
 @pytest.mark.parametrize("kind", ["batches", "calls"])
 def test_a_fault_affects_its_batch_only_and_items_of_callers_that_left_are_dropped(kind: str) -> None:
     async def scene(squares: Squares) -> None:
-        together: Any = Batcher(squares.batch, 2) if kind == "batches" else Joiner(squares.call, 2, LONG_S)
+        batches, calls = Batcher(squares.batch, 2, threads=1), Batcher(squares.call, 2, wait_s=LONG_S)
+        together = batches if kind == "batches" else calls
         first = asyncio.create_task(together.submit("a", [0]))
         await happens(lambda: len(squares.calls) == 1)
         asked = [asyncio.create_task(together.submit("a", [item])) for item in (2, 13, 1, 3, 4)]
@@ -100,7 +101,7 @@ def test_a_fault_affects_its_batch_only_and_items_of_callers_that_left_are_dropp
 
 def test_a_request_alone_is_sent_at_once_and_later_ones_share_a_call_when_it_is_full() -> None:
     async def scene(squares: Squares) -> None:
-        joiner = Joiner(squares.call, max_items=4, wait_s=LONG_S)
+        joiner = Batcher(squares.call, max_items=4, wait_s=LONG_S)
         first = asyncio.create_task(joiner.submit("a", [1]))
         await happens(lambda: squares.calls == [("a", [1])])
         others = [asyncio.create_task(joiner.submit("a", items)) for items in ([2], [3, 4], [5], list(range(6)))]
@@ -114,7 +115,7 @@ def test_a_request_alone_is_sent_at_once_and_later_ones_share_a_call_when_it_is_
 
 def test_other_keys_do_not_wait_and_a_call_that_is_not_full_is_sent_after_the_wait() -> None:
     async def scene(squares: Squares) -> None:
-        joiner = Joiner(squares.call, max_items=4, wait_s=0.01)
+        joiner = Batcher(squares.call, max_items=4, wait_s=0.01)
         asked = []
         for key, item in (("a", 1), ("b", 2), ("a", 3), ("a", 4)):
             asked.append(asyncio.create_task(joiner.submit(key, [item])))
@@ -131,13 +132,12 @@ def test_other_keys_do_not_wait_and_a_call_that_is_not_full_is_sent_after_the_wa
 
 def test_a_caller_that_leaves_takes_its_items_along_and_the_last_one_the_call() -> None:
     async def scene(squares: Squares) -> None:
-        joiner = Joiner(squares.call, max_items=3, wait_s=LONG_S)
+        joiner = Batcher(squares.call, max_items=3, wait_s=LONG_S)
         first = asyncio.create_task(joiner.submit("a", [1]))
         await happens(lambda: len(squares.calls) == 1)
         asked = [asyncio.create_task(joiner.submit("a", [item])) for item in (2, 3, 4)]
-        await asyncio.sleep(0)
-        asked[0].cancel()  # its call has been sent, for the others too
         await happens(lambda: len(squares.calls) == 2)
+        asked[0].cancel()  # its call has been sent, for the others too
         squares.release(2)
         assert await asyncio.gather(*asked[1:]) == [[9], [16]]
         assert await first == [1]
@@ -160,7 +160,7 @@ def test_a_shared_call_does_not_belong_to_the_request_that_began_it() -> None:
     """Serve cancels the calls made in a request's context when its client leaves."""
 
     async def scene(squares: Squares) -> None:
-        joiner = Joiner(squares.call, max_items=2, wait_s=LONG_S)
+        joiner = Batcher(squares.call, max_items=2, wait_s=LONG_S)
         squares.release(2)
         REQUEST.set("mine")
         await joiner.submit("a", [1])

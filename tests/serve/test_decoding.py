@@ -106,7 +106,7 @@ def test_health_watches_decoding() -> None:
     async def test() -> None:
         replica = Model.__new__(Model)  # without Ray
         replica._config = local_config("artifact", limits={"timeout_s": 0.01})
-        replica._batcher, replica._decoders = Batcher(lambda key, items: [], 1), Decoders(1, 1000)
+        replica._batcher, replica._decoders = Batcher(lambda key, items: [], 1, threads=1), Decoders(1, 1000)
         await replica.check_health()
         hung = asyncio.create_task(replica._decoders.pair(EncodedPair(slow(), SMALL)))
         await happens(lambda: replica._decoders.running_since is not None)

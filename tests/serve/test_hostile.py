@@ -22,8 +22,7 @@ def servers(artifact: str) -> Iterator[dict[str, tuple[str, int]]]:
     """Addresses of two servers: one with tokens, one for localhost."""
     backend = LocalBackend(artifact)
     closed, open_here = (
-        create_api(local_config(artifact, auth=auth), backend)
-        for auth in ({"tokens": tokens_of(tester=TOKEN)}, {"mode": "loopback"})
+        create_api(local_config(artifact, auth=auth), backend) for auth in ({"tokens": tokens_of(tester=TOKEN)}, {})
     )
     with serving(closed) as token, serving(open_here) as loopback:
         yield {name: ("127.0.0.1", urlsplit(address).port or 0) for name, address in

@@ -43,6 +43,6 @@ def test_both_have_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
         ("idc_pairs", ("refused",)): 1,
         ("idc_pairs_waiting", ()): 1,
     }
-    text = served.text([], {}).decode()
+    text = served.text([]).decode()
     for (name, _), value in in_ray.items():
         assert re.search(rf"^{name}(_total)?({{.*}})? {value}\.0$", text, re.MULTILINE), name
