@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 SCHEME = "models:/"
-NO_REGISTRY = "models:/ sources need registry.tracking_uri (or MLFLOW_TRACKING_URI)"
+NO_REGISTRY = "models:/ sources need tracking_uri (or MLFLOW_TRACKING_URI)"
 _SOURCE = re.compile(r"models:/([^/@:]+)(?:@([^/@:]+)|/([0-9]+))")
 
 
@@ -114,7 +114,7 @@ class Resolver:
     def _client(self) -> MlflowClient:
         if self._uri is None:
             raise ValueError(NO_REGISTRY)
-        if faults := list(missing_database(self._uri, "registry.tracking_uri")):
+        if faults := list(missing_database(self._uri, "tracking_uri")):
             raise ValueError(faults[0])  # MLflow would create an empty one
         # Report an unreachable server soon: MLflow's default of seven retries takes minutes.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")

@@ -115,9 +115,9 @@ def _of_replicas(config: CommandConfig) -> ServeConfig:
     # Unset ones stay unset: a detector that nobody named may be missing.
     settings = config.model_dump(include=set(ServeConfig.model_fields), exclude_unset=True)
     settings["models"] = {name: absolute_folder(source) for name, source in config.models.items()}
-    uri = absolute_uri(config.registry.tracking_uri)
+    uri = absolute_uri(config.tracking_uri)
     if uri is not None and secret_fault(uri) is None:  # else replicas read it from their own environment
-        settings.setdefault("registry", {})["tracking_uri"] = uri
+        settings["tracking_uri"] = uri
     return ServeConfig(**settings)
 
 

@@ -46,7 +46,7 @@ class Replicas:
         self._handle = handle.options(request_serialization="pickle", response_serialization="pickle")
         # A call costs a front and a replica about as much for one pair as for many.
         self._joined: Batcher[tuple[str, Options], EncodedPair, PairResult] = Batcher(
-            self._call, config.batching.max_pairs, wait_s=_JOIN_S
+            self._call, config.scaling.max_pairs, wait_s=_JOIN_S
         )
         self._models, self._models_at = config.unknown_models(), 0.0
         self._status: Any = None
@@ -63,7 +63,7 @@ class Replicas:
     async def _call(
         self, key: tuple[str, Options], pairs: list[EncodedPair], on_text: Hear | None = None
     ) -> list[PairResult]:
-        """One call of a replica, with at most ``batching.max_pairs`` pairs; with ``on_text``, of one. If the replica
+        """One call of a replica, with at most ``scaling.max_pairs`` pairs; with ``on_text``, of one. If the replica
         dies before its first piece, another one is called, once."""
         from ray.exceptions import RayActorError, RayTaskError
         from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError

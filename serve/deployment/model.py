@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 _IMAGES = 8
 """The decoded images that are held at once have as many pixels as so many of the largest: 600 MB by default."""
-_RETRY_POLLS = 10
-"""A version that could not be loaded is tried again after this many polls."""
+_POLL_S = 5.0
+"""Between two look-ups of the versions."""
+_RETRY_S = 60.0
+"""Until a version that could not be loaded is tried again."""
 
 
 class Model:
@@ -36,13 +38,13 @@ class Model:
         enter_root()
         bind_to_node_address()
         self._config, self._loading = config, config.loading
-        limits, max_pairs, threads = config.limits, config.batching.max_pairs, 1
+        limits, max_pairs, threads = config.limits, config.scaling.max_pairs, 1
         if (endpoint := config.loading.endpoint) is not None:
             # The whole answer has this time (Service.caption); an attempt that takes all of it is the last.
             endpoint = endpoint.model_copy(update={"timeout_s": min(endpoint.timeout_s, limits.timeout_s)})
             self._loading = config.loading.model_copy(update={"endpoint": endpoint})
             max_pairs, threads = 1, endpoint.concurrency  # it forms batches itself
-        self._resolver = Resolver(config.registry.tracking_uri, config.loading.objects)
+        self._resolver = Resolver(config.tracking_uri, config.loading.objects)
         self._decoders = Decoders(max(2, round(config.scaling.cpus)), limits.decode_s, limits.image_pixels)
         self._room = PixelRoom(_IMAGES * limits.image_pixels)
         self._batcher: Batcher[tuple[ServedCaptioner, Options], DecodedPair, PairResult] = Batcher(
@@ -60,7 +62,7 @@ class Model:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(self._config.registry.poll_s)
+            await asyncio.sleep(_POLL_S)
             await self._refresh()
 
     async def _refresh(self) -> list[str]:
@@ -82,7 +84,7 @@ class Model:
                 faults.append(f"models.{name}: {why}")
                 what = f"{version} cannot be served" if version else f"the version of {name} cannot be looked up"
                 status = replace(before, error=f"{what}; see the server log for the reason")
-                self._not_before[version] = time.monotonic() + _RETRY_POLLS * self._config.registry.poll_s
+                self._not_before[version] = time.monotonic() + _RETRY_S
             if status != before:
                 self._statuses[name] = status
                 log(event="model" if why is None else "model_failed", model=name, version=status.version, error=why)
@@ -113,7 +115,7 @@ class Model:
     async def caption(
         self, model: str, pairs: list[EncodedPair], options: Options, on_text: Hear | None = None
     ) -> list[PairResult] | str:
-        """One result per pair, for at most ``batching.max_pairs`` pairs; a text if the model does not support the
+        """One result per pair, for at most ``scaling.max_pairs`` pairs; a text if the model does not support the
         options.
 
         Raises:

@@ -89,9 +89,8 @@ def app(
     args = {
         "models": {"champion": "models:/captioner@champion", "folder": artifact},
         "auth": {"tokens": tokens_of(tester=TOKEN)},
-        "batching": {"max_pairs": 4},
-        "scaling": {"min_replicas": 2, "max_replicas": 2, "cpus": 0.5},
-        "registry": {"tracking_uri": uri, "poll_s": 0.3},
+        "scaling": {"min_replicas": 2, "max_replicas": 2, "cpus": 0.5, "max_pairs": 4},
+        "tracking_uri": uri,
     }
     serve.start(http_options={"host": "127.0.0.1", "port": port}, logging_config={"log_level": "WARNING"})
     serve.run(build(args), name=APPLICATION)

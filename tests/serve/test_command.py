@@ -26,7 +26,7 @@ from tests.serve.waiting import PATIENCE_S, until
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 LARGE = [(side, (f"{side}.png", picture(1500, 1500, shade=40))) for side in ("before", "after")] * 16
 """A form of 16 large pairs."""
-SETTINGS = ("limits.timeout_s=300", "batching.max_pairs=2")
+SETTINGS = ("limits.timeout_s=300", "scaling.max_pairs=2")
 """Generous times for a busy machine; with small batches most pairs of a request wait in the front."""
 
 

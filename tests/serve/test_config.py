@@ -76,7 +76,7 @@ GOOD: dict[str, Any] = {"models": {"a": "runs/a"}}
         ({"models": {"auto": "auto"}, "loading": {"endpoint": {"url": "http://x/v1"}}}, ["models: auto runs here"]),
         ({"limits": {"waiting_pairs": 127, "timeout_s": 0}}, ["limits.waiting_pairs: ", "limits.timeout_s: "]),
         ({"scaling": {"min_replicas": 3}}, ["scaling.min_replicas: 3"]),
-        ({"batching": {"max_pair": 4}}, ["batching.max_pair: no such setting; did you mean 'max_pairs'?"]),
+        ({"scaling": {"max_pair": 4}}, ["scaling.max_pair: no such setting; did you mean 'max_pairs'?"]),
     ],
 )
 def test_every_fault_is_named_with_its_place(changes: dict[str, Any], faults: list[str]) -> None:
@@ -90,7 +90,7 @@ def test_every_fault_is_named_with_its_place(changes: dict[str, Any], faults: li
 def test_a_registry_that_is_not_named_is_a_fault_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     models = {"champion": "models:/captioner@champion"}
-    with pytest.raises(ConfigError, match=r"models\.champion: models:/ sources need registry\.tracking_uri"):
+    with pytest.raises(ConfigError, match=r"models\.champion: models:/ sources need tracking_uri"):
         load(ServeConfig, overrides={**GOOD, "models": models})
 
 

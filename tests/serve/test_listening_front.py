@@ -44,8 +44,8 @@ class Listening:
 
         from serve.deployment.application import APPLICATION, application
 
-        batching = self.config.batching.model_copy(update={"max_pairs": max_pairs})
-        serve.run(application(self.config.model_copy(update={"batching": batching}), self.port.path), name=APPLICATION)
+        scaling = self.config.scaling.model_copy(update={"max_pairs": max_pairs})
+        serve.run(application(self.config.model_copy(update={"scaling": scaling}), self.port.path), name=APPLICATION)
 
 
 @pytest.fixture(scope="module")
