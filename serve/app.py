@@ -19,6 +19,7 @@ from idc.config import ConfigError, cli, load
 from serve.config import CommandConfig, ServeConfig
 from serve.deployment.application import application
 from serve.deployment.command import run_server
+from serve.versions import NO_REGISTRY, SCHEME, absolute_uri
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -36,6 +37,9 @@ def build(args: dict[str, Any]) -> Application:
         config = load(ServeConfig, overrides=args)
     except ConfigError as error:
         raise ConfigError([f"args of serve.app:build: {fault}" for fault in error.errors]) from None
+    for name, source in config.models.items():
+        if source.startswith(SCHEME) and absolute_uri(config.tracking_uri) is None:
+            raise ConfigError([f"args of serve.app:build: models.{name}: {NO_REGISTRY}"])
     if not config.auth.tokens and os.environ.get("RAY_SERVE_ENABLE_HA_PROXY") == "1":
         # All connections would come from HAProxy, which runs on this machine.
         raise ConfigError(

@@ -46,6 +46,7 @@ class Batcher(Generic[Key, Item, Result]):
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="batch") if threads else None
         self._queues: dict[Key, list[_Waiting[Item, Result]]] = {}
         self._calls: dict[asyncio.Task[None], tuple[Key, float]] = {}
+        self._will_send = False
         # Serve cancels the calls that were made in the context of a request whose client leaves: calls that several
         # requests share must be made outside of it.
         self._context = contextvars.copy_context()
@@ -59,12 +60,12 @@ class Batcher(Generic[Key, Item, Result]):
         """The results of the items, in order, or the exception of one of their calls. If the caller is cancelled, its
         items that wait are dropped; a call that all of its callers have left is cancelled, unless it is in a thread."""
         loop = asyncio.get_running_loop()
+        if not self._will_send:  # once for callers that come together
+            self._will_send = True
+            loop.call_soon(self._send)
         waiting: list[_Waiting[Item, Result]] = [_Waiting(item, loop.create_future(), loop.time()) for item in items]
         if waiting:
             self._queues.setdefault(key, []).extend(waiting)
-            loop.call_soon(self._send)
-            if self._wait_s:
-                loop.call_later(self._wait_s, self._send)
         try:
             return list(await asyncio.gather(*(entry.done for entry in waiting)))
         finally:
@@ -72,7 +73,8 @@ class Batcher(Generic[Key, Item, Result]):
                 entry.done.cancel()  # the remaining ones, if one has failed or the caller has left
 
     def _send(self) -> None:
-        now = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        now, self._will_send = loop.time(), False
         busy = {key for key, _ in self._calls.values()}
         for key, queue in sorted(self._queues.items(), key=lambda each: each[1][0].since):
             queue[:] = [entry for entry in queue if not entry.done.done()]
@@ -85,6 +87,8 @@ class Batcher(Generic[Key, Item, Result]):
                 busy.add(key)
             if not queue:
                 del self._queues[key]
+        if self._queues and self._wait_s:
+            loop.call_later(self._wait_s, self._send)
 
     def _begin(self, key: Key, batch: list[_Waiting[Item, Result]], now: float) -> None:
         task = asyncio.get_running_loop().create_task(self._answer(key, batch), context=self._context.copy())

@@ -12,7 +12,7 @@ from idc.captioning.loading import AUTO, CaptionerLoader, LoadConfig
 from idc.config import ConfigModel
 from idc.util.loopback import is_loopback
 from serve.backend import ModelStatus
-from serve.versions import NO_REGISTRY, SCHEME, Resolver, absolute_uri
+from serve.versions import SCHEME, Resolver
 
 
 class AuthConfig(ConfigModel):
@@ -115,9 +115,6 @@ class ServeConfig(ConfigModel):
             yield "models: empty; name at least one, as in models.demo=runs/demo/finetune-0/artifact"
         if self.loading.endpoint is not None and AUTO in self.models.values():
             yield "models: auto runs here; with loading.endpoint name an artifact, as in models.vlm=runs/qwen/artifact"
-        for name, source in self.models.items():
-            if source.startswith(SCHEME) and absolute_uri(self.tracking_uri) is None:
-                yield f"models.{name}: {NO_REGISTRY}"
 
     @property
     def default_model(self) -> str:

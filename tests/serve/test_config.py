@@ -90,8 +90,11 @@ def test_every_fault_is_named_with_its_place(changes: dict[str, Any], faults: li
 def test_a_registry_that_is_not_named_is_a_fault_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     models = {"champion": "models:/captioner@champion"}
-    with pytest.raises(ConfigError, match=r"models\.champion: models:/ sources need tracking_uri"):
-        load(ServeConfig, overrides={**GOOD, "models": models})
+    config = load(CommandConfig, overrides={**GOOD, "models": models, "port": free_port()})
+    fault = "models.champion: models:/ sources need tracking_uri (or MLFLOW_TRACKING_URI)"
+    assert list(config.preflight()) == [fault]
+    with pytest.raises(ConfigError, match=re.escape(fault)):
+        build({**GOOD, "models": models})
 
 
 def test_a_damaged_artifact_is_a_fault_before_anything_starts(tmp_path: Path) -> None:
