@@ -153,7 +153,7 @@ def after_conversion(kind: str, artifact: str) -> str:
 
 def after_promotion(name: str, alias: str, tracking_uri: str | None) -> str:
     """The server of the champion."""
-    carried = {} if tracking_uri is None else {"registry.tracking_uri": tracking_uri}
+    carried = {} if tracking_uri is None else {"tracking_uri": tracking_uri}
     return _command("-m serve.app models.{1}=models:/{0}@{1}", name, alias, more=carried)
 
 

@@ -23,9 +23,8 @@ from serve.captions import caption_answer, of_form
 from serve.chat import chat_answer, of_chat
 from serve.config import ServeConfig
 from serve.context import context_of
-from serve.drain import Drain
 from serve.errors import ApiError, refusal
-from serve.gate import ALIVE, CAPTIONS, CHAT, DOCS, METRICS, MODELS, PAGE, READY, RequestMiddleware
+from serve.gate import ALIVE, CAPTIONS, CHAT, DOCS, METRICS, MODELS, PAGE, READY, Drain, RequestMiddleware
 from serve.prometheus import ServingMetrics
 from serve.schema import CaptionAnswer, CaptionForm, ChatAnswer, ChatRequest, ErrorAnswer, Model, ModelList, State
 from serve.service import Service
@@ -56,7 +55,7 @@ def create_api(
         )  # fmt: skip
     service = Service(config, backend, metrics)
     # For the document alone: the gate has checked the token before the body is read.
-    token = [Depends(HTTPBearer(auto_error=False))] if config.auth.mode == "token" else []
+    token = [Depends(HTTPBearer(auto_error=False))] if config.auth.tokens else []
 
     @api.post(CAPTIONS, response_model=CaptionAnswer, responses=_STREAMS, tags=["captions"], dependencies=token)
     async def captions(
@@ -112,7 +111,7 @@ def create_api(
     @api.get(METRICS, response_class=PlainTextResponse, tags=[_OPERATION])
     async def numbers() -> Response:
         """All metrics in Prometheus' text format."""
-        text = metrics.text(await backend.models(), await backend.replicas())
+        text = metrics.text(await backend.models())
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @api.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)

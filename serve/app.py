@@ -38,12 +38,12 @@ def build(args: dict[str, Any]) -> Application:
     except ConfigError as error:
         raise ConfigError([f"args of serve.app:build: {fault}" for fault in error.errors]) from None
     for name, source in config.models.items():
-        if source.startswith(SCHEME) and absolute_uri(config.registry.tracking_uri) is None:
+        if source.startswith(SCHEME) and absolute_uri(config.tracking_uri) is None:
             raise ConfigError([f"args of serve.app:build: models.{name}: {NO_REGISTRY}"])
-    if config.auth.mode == "loopback" and os.environ.get("RAY_SERVE_ENABLE_HA_PROXY") == "1":
+    if not config.auth.tokens and os.environ.get("RAY_SERVE_ENABLE_HA_PROXY") == "1":
         # All connections would come from HAProxy, which runs on this machine.
         raise ConfigError(
-            ["args of serve.app:build: auth.mode=loopback cannot identify clients behind HAProxy; use auth.mode=token"]
+            ["args of serve.app:build: auth.tokens: needed behind HAProxy, where nobody can be told from this machine"]
         )
     return application(config)
 

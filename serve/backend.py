@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -52,74 +53,54 @@ class RequestDialogue:
 
 @dataclass(frozen=True)
 class EncodedPair:
-    """Two image files, as the client sent them.
-
-    Attributes:
-        dialogue: the text of the conversation; None for a caption.
-        placed: both are GeoTIFFs, and polygons are wanted.
-        pixels: of both images and of the masks together, as their headers declare.
-        ignore, only: as of :func:`idc.captioning.counted.counted_part`, masks as image files.
-    """
+    """Two image files, as the client sent them."""
 
     before: bytes
     after: bytes
     dialogue: RequestDialogue | None = None
+    """None for a caption."""
     placed: bool = False
+    """Both are GeoTIFFs, and polygons are wanted."""
     pixels: int = 0
+    """Of both images and of the masks together, as their headers declare."""
     ignore: tuple[Box | bytes, ...] = ()
+    """As ``only``: parts as of :func:`idc.captioning.counted.counted_part`, masks as image files."""
     only: tuple[Box | bytes, ...] = ()
 
 
 @dataclass(frozen=True)
-class ShownClasses:
-    """:class:`idc.captioning.contract.ClassMap` as clients get it."""
-
-    class_map: bytes
-    """PNG, 8-bit grey, at the model's own resolution: 0, or the number of the class in ``counts``, from 1 on."""
-    counts: tuple[Mapping[str, Any], ...]
-    """Of every class, as :meth:`idc.captioning.class_counts.ClassCount.to_dict` has them."""
-
-
-@dataclass(frozen=True)
-class ShownScene:
-    """A pair of GeoTIFFs as clients get it: :class:`idc.geo.georeferenced_pair.GeoreferencedChanges`, and PNGs of the
-    images as the model got them, their longer side at most 1024."""
-
-    sentence: str
-    geojson: Mapping[str, Any]
-    before: bytes
-    after: bytes
-
-
-@dataclass(frozen=True)
 class PairResult:
-    """The description of a pair, the answer in a dialogue about it, or the reason for having neither.
-
-    Attributes:
-        description: without its maps, which are drawn.
-        change_map: PNG, 8-bit grey, of the size of the image after (its longer side at most 1024).
-        error: reason for the user, which begins with the field: ``"before: ..."``, ``"messages: ..."``.
-        status: of the response to a request for this pair alone, if there is an error: 400, or what failed here (500)
-            or at the endpoint that runs the language model (502, 503, 504).
-        model_ms, batch: model time of the batch that contained the pair, and its number of pairs.
-        version: of the model, as in :class:`ModelStatus`.
-    """
+    """The description of a pair, the answer in a dialogue about it, or the reason for having neither."""
 
     description: Description | None = None
+    """Without its maps, which are drawn."""
     answer: Answer | None = None
     change_map: bytes | None = None
-    classes: ShownClasses | None = None
-    scene: ShownScene | None = None
+    """PNG, 8-bit grey, of the size of the image after (its longer side at most 1024)."""
+    classes: Mapping[str, Any] | None = None
+    """The fields of :class:`serve.schema.ClassesAnswer`."""
+    scene: Mapping[str, Any] | None = None
+    """The fields of :class:`serve.schema.SceneAnswer`."""
     error: str | None = None
+    """Reason for the user, which begins with the field: ``"before: ..."``, ``"messages: ..."``."""
     status: int = 400
+    """Of the response to a request for this pair alone, if there is an error: 400, or what failed here (500) or at the
+    endpoint that runs the language model (502, 503, 504)."""
     model_ms: float = 0.0
+    """Model time of the batch that contained the pair; ``batch`` is its number of pairs."""
     batch: int = 0
     version: str = ""
+    """Of the model, as in :class:`ModelStatus`."""
 
     @property
     def captions(self) -> tuple[Candidate, ...]:
         """The candidates of the description, best first; empty without one."""
         return () if self.description is None else self.description.candidates
+
+
+def png_url(data: bytes) -> str:
+    """A PNG as a data URL."""
+    return "data:image/png;base64," + base64.b64encode(data).decode("ascii")
 
 
 @dataclass(frozen=True)
@@ -141,9 +122,7 @@ class ModelStatus:
     version: str
     """``models:/captioner/7``, or ``sha256:1f2e3d4c5b6a`` for a folder."""
     error: str | None = None
-    """Why the model cannot be served."""
-    newer_error: str | None = None
-    """Why a newer version is not served while ``version`` continues to serve."""
+    """Why the model cannot be served, or its newest version, while ``version`` continues to serve."""
     capabilities: Capabilities | None = None
     """None until a replica has reported them."""
 
@@ -165,10 +144,8 @@ class Backend(Protocol):
         """One result per pair, in order.
 
         Args:
-            model: its name in the config.
-            on_text: of a single pair: called in the event loop with each piece of the answer in its dialogue, as
-                soon as it is generated. The pieces are a beginning of the answer's text, but for white space around
-                that.
+            on_text: of a single pair: called in the event loop with each piece of the answer in its dialogue. The
+                pieces are a beginning of the answer's text, but for white space around that.
 
         Raises:
             Overloaded: the queues are full.
@@ -178,8 +155,4 @@ class Backend(Protocol):
 
     async def ready(self) -> str | None:
         """None if requests can be served, else the reason why not."""
-        ...
-
-    async def replicas(self) -> dict[str, int]:
-        """Running replicas by deployment name."""
         ...

@@ -1,8 +1,5 @@
-"""An artifact of any system as the captioner of a server: image files in, captions, confidences and PNGs out. No Ray.
-
-One call takes images of any sizes, and damaged files among them: the result of an unreadable pair is its error
-(:mod:`idc.captioning.apply`).
-"""
+"""An artifact of any system as the captioner of a server: decoded images in, captions, confidences and PNGs out. No
+Ray."""
 
 from __future__ import annotations
 
@@ -12,40 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
-from idc.captioning.apply import (
-    CaptionedPair,
-    DescribeOptions,
-    Fault,
-    Pixels,
-    describe_batch,
-    with_objects,
-)
+from idc.captioning.apply import CaptionedPair, DescribeOptions, Fault, Pixels, describe_batch, with_objects
 from idc.captioning.auto import AutoCaptioner
 from idc.captioning.class_counts import count_classes
-from idc.captioning.contract import (
-    MAP_SIDE,
-    ClassMap,
-    Description,
-    draw_map,
-    equal_outside,
-    require,
-)
+from idc.captioning.contract import MAP_SIDE, Description, draw_map, equal_outside, require
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
 from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import encode_png, resize_image
 from idc.endpoint.chat_endpoint import EndpointError, NotAnswered, RequestRefused
 from idc.geo.pixel_grid import PixelGrid
-from serve.backend import (
-    Capabilities,
-    Options,
-    PairResult,
-    ShownClasses,
-    ShownScene,
-    fault_of,
-)
+from serve.backend import Capabilities, Options, PairResult, fault_of, png_url
 from serve.decoding import DecodedPair
 from serve.log import log
 
@@ -59,25 +36,17 @@ class ServedCaptioner:
     """A loaded artifact.
 
     Args:
-        artifact: folder of the artifact.
-        load: how it is loaded.
-        gpus: number of GPUs of the process; the default device is cuda if there are any.
-        threads: number of torch's and OpenCV's threads of the whole process; by default unchanged.
-
-    Attributes:
-        capabilities: training data and supported options.
-        objects: settings of ``objects``.
+        artifact, load, gpus, threads: as :class:`idc.captioning.loading.CaptionerLoader`.
 
     Raises:
-        ValueError: the folder is not the artifact of a captioner.
+        ValueError: it is not the artifact of a captioner.
     """
 
     def __init__(self, artifact: str, load: LoadConfig = DEFAULTS, gpus: float = 0.0, threads: int | None = None):
-        self.captioner, self.objects = CaptionerLoader(artifact, load, gpus, threads)(), load.objects
-        self._answers = "answer" in self.captioner.capabilities
-        maps = "map" in self.captioner.capabilities
+        self.captioner, self._objects = CaptionerLoader(artifact, load, gpus, threads)(), load.objects
         trained_on = None if isinstance(self.captioner, AutoCaptioner) else self.captioner.trained_on
-        self.capabilities = Capabilities(trained_on, maps, self._answers)
+        can = self.captioner.capabilities
+        self.capabilities = Capabilities(trained_on, can_map="map" in can, can_answer="answer" in can)
 
     def warm_up(self) -> None:
         """Caption a pair with a change, so that all is loaded and allocated before the first request, also the detector
@@ -91,33 +60,38 @@ class ServedCaptioner:
     def unsupported(self, options: Options) -> str | None:
         """The reason why pairs cannot be captioned with these options, or None."""
         try:
-            _options(options, options.polygons == "always").check(self.captioner)
+            _describe_options(options, options.polygons == "always").check(self.captioner)
         except ValueError as error:
             return str(error)
         return None
 
     def caption(self, pairs: Sequence[DecodedPair], options: Options) -> list[PairResult]:
-        """One result per pair; a faulty pair does not affect the others."""
+        """One result per pair, of any sizes; a faulty pair does not affect the others."""
         results: dict[int, PairResult] = {}
         images: dict[int, DecodedPair] = {}
         asked: dict[int | None, dict[int, DecodedPair]] = defaultdict(dict)
         for index, pair in enumerate(pairs):
-            if error := self._refusal(pair, options):
-                results[index] = PairResult(error=error)
-            elif self._answers and pair.dialogue is not None:
-                asked[pair.dialogue.max_tokens][index] = pair
-            else:
+            if isinstance(pair.pixels, Fault):
+                results[index] = PairResult(error=str(pair.pixels))
+            elif pair.dialogue is None or not self.capabilities.can_answer:
                 images[index] = pair
+            elif options.candidates > 1:
+                why = f"n: a model that reads the text gives one answer, not {options.candidates}; leave n out"
+                results[index] = PairResult(error=why)
+            elif fault := fault_of(pair.dialogue.turns):
+                results[index] = PairResult(error=f"messages: {fault}")
+            else:
+                asked[pair.dialogue.max_tokens][index] = pair
         results |= _each(images, partial(self._captioned, options=options), "pair: not captioned")
         for max_tokens, group in asked.items():
             results |= _each(group, partial(self._answered, max_tokens=max_tokens), "messages")
         return [results[index] for index in range(len(pairs))]
 
     def _captioned(self, pairs: Sequence[DecodedPair], options: Options) -> list[PairResult]:
-        images = [pair.pixels for pair in pairs if isinstance(pair.pixels, Pixels)]
         grids = [pair.grid if self.capabilities.can_map else None for pair in pairs]
-        described = describe_batch(self.captioner, images, [_options(options, grid is not None) for grid in grids])
-        return [captioned(result, options, grid, self.objects) for result, grid in zip(described, grids, strict=True)]
+        each = [_describe_options(options, grid is not None) for grid in grids]
+        described = describe_batch(self.captioner, [pair.pixels for pair in pairs], each)
+        return [captioned(result, options, grid, self._objects) for result, grid in zip(described, grids, strict=True)]
 
     def _answered(self, pairs: Sequence[DecodedPair], max_tokens: int | None) -> list[PairResult]:
         """The answers in dialogues with one maximal length."""
@@ -133,19 +107,6 @@ class ServedCaptioner:
         ms = 1000 * (perf_counter() - started)
         return [PairResult(answer=answer, model_ms=ms, batch=len(pairs)) for answer in answers]
 
-    def _refusal(self, pair: DecodedPair, options: Options) -> str | None:
-        """Why a pair gets neither a caption nor an answer, for the user, or None."""
-        if isinstance(pair.pixels, Fault):
-            return str(pair.pixels)
-        if reason := self.unsupported(options):
-            return reason
-        if pair.dialogue is None or not self._answers:
-            return None
-        if options.candidates > 1:
-            return f"n: a model that reads the text gives one answer, not {options.candidates}; leave n out"
-        fault = fault_of(pair.dialogue.turns)
-        return fault and f"messages: {fault}"
-
 
 def _each(
     pairs: dict[int, DecodedPair], run: Callable[[Sequence[DecodedPair]], list[PairResult]], prefix: str
@@ -155,11 +116,11 @@ def _each(
         return dict(zip(pairs, run([*pairs.values()]), strict=True))
     except Exception as error:
         if len(pairs) == 1:
-            return dict.fromkeys(pairs, failed(error, prefix))
+            return dict.fromkeys(pairs, _failed(error, prefix))
     return {index: result for index in pairs for result in _each({index: pairs[index]}, run, prefix).values()}
 
 
-def failed(error: Exception, prefix: str) -> PairResult:
+def _failed(error: Exception, prefix: str) -> PairResult:
     """The result of a pair for which the captioner raised: the reason, of a ValueError; others are for the log. Clients
     see no address of an endpoint."""
     if isinstance(error, ValueError):
@@ -178,55 +139,42 @@ def failed(error: Exception, prefix: str) -> PairResult:
     return PairResult(error="internal error; details are in the server log", status=500)
 
 
-def _options(options: Options, polygons: bool) -> DescribeOptions:
+def _describe_options(options: Options, polygons: bool) -> DescribeOptions:
     """``polygons``: those of the change map are wanted."""
     return DescribeOptions(options.beams, options.candidates, options.change_map or polygons)
 
 
-def _classes(class_map: ClassMap) -> ShownClasses:
-    counts = tuple(count.to_dict() for count in count_classes(class_map))
-    return ShownClasses(encode_png(class_map.classes), counts)
+def captioned(result: CaptionedPair, options: Options, grid: PixelGrid | None, objects: ObjectsConfig) -> PairResult:
+    """The result of a described pair, with its pictures drawn, and what ``objects`` says if the options ask for it;
+    with the ``grid`` of GeoTIFFs also their scene."""
+    pixels, description = result.pixels, result.description
+    assert isinstance(pixels, Pixels)
+    assert description is not None
+    if options.objects != "never":
+        description = with_objects(description, pixels, options.objects == "always", objects)
+    try:
+        scene = None if grid is None else _scene(description, pixels, grid)
+    except ValueError as error:  # its coordinate system gives no longitude and latitude at one of the changes
+        return PairResult(error=f"after: {error}")
+    change_map = classes = None
+    if options.change_map and description.change_map is not None:
+        change_map = encode_png(draw_map(description.change_map, pixels.after.shape[:2]))
+    if options.change_map and description.class_map is not None:
+        counts = [count.to_dict() for count in count_classes(description.class_map)]
+        classes = {"map": png_url(encode_png(description.class_map.classes)), "counts": counts}
+    plain = replace(description, change_map=None, class_map=None)
+    ms = 1000 * result.seconds
+    return PairResult(plain, None, change_map, classes, scene, model_ms=ms, batch=result.batch)
 
 
-def _scene(description: Description, pixels: Pixels, grid: PixelGrid) -> ShownScene:
+def _scene(description: Description, pixels: Pixels, grid: PixelGrid) -> dict[str, Any]:
+    """The images as the model got them, their longer side at most that of a drawn map, and the changes."""
     from idc.geo.georeferenced_pair import georeferenced_changes
 
     changes = georeferenced_changes(description, grid)
-    return ShownScene(changes.sentence, changes.geojson, *(encode_png(_small(image)) for image in pixels.images))
-
-
-def _small(image: np.ndarray) -> np.ndarray:
-    """An image, made smaller if a side is longer than that of a drawn map."""
-    scale = min(1.0, MAP_SIDE / max(image.shape[:2]))
-    height, width = (max(1, round(scale * side)) for side in image.shape[:2])
-    return resize_image(image, (height, width))
-
-
-def captioned(result: CaptionedPair, options: Options, grid: PixelGrid | None, objects: ObjectsConfig) -> PairResult:
-    """The result of a described pair, with its pictures drawn, and what ``objects`` says if the options ask for it.
-
-    Args:
-        grid: of a pair of GeoTIFFs whose polygons are wanted and whose change map was computed.
-        objects: settings of ``objects``.
-    """
-    assert isinstance(result.pixels, Pixels)
-    assert result.description is not None
-    description = result.description
-    if options.objects != "never":
-        description = with_objects(description, result.pixels, options.objects == "always", objects)
-    try:
-        scene = None if grid is None else _scene(description, result.pixels, grid)
-    except ValueError as error:  # its coordinate system gives no longitude and latitude at one of the changes
-        return PairResult(error=f"after: {error}")
-    plain = replace(description, change_map=None, class_map=None)
-    if not options.change_map:
-        description = plain
-    change_map, class_map = description.change_map, description.class_map
-    return PairResult(
-        plain,
-        change_map=None if change_map is None else encode_png(draw_map(change_map, result.pixels.after.shape[:2])),
-        classes=None if class_map is None else _classes(class_map),
-        scene=scene,
-        model_ms=1000 * result.seconds,
-        batch=result.batch,
-    )
+    scene: dict[str, Any] = {"sentence": changes.sentence, "geojson": changes.geojson}
+    for name, image in zip(("before", "after"), pixels.images, strict=True):
+        scale = min(1.0, MAP_SIDE / max(image.shape[:2]))
+        height, width = (max(1, round(scale * side)) for side in image.shape[:2])
+        scene[name] = png_url(encode_png(resize_image(image, (height, width))))
+    return scene

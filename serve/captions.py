@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from contextlib import aclosing
 from typing import Any
 
 from starlette.responses import Response
 
-from serve.backend import Options, PairResult
+from serve.backend import Options, PairResult, png_url
 from serve.errors import ApiError
 from serve.intake import PairSource, ParsedRequest
 from serve.schema import CaptionForm, PairAnswer
@@ -86,21 +85,11 @@ def _summary(admitted: AdmittedJob, results: list[PairResult]) -> dict[str, Any]
 
 def pair_answer(index: int, result: PairResult) -> dict[str, Any]:
     """The JSON of a :class:`~serve.schema.PairAnswer`, without the cost of validating our own values."""
-    classes, scene = result.classes, result.scene
     return {
         "index": index,
         **(_UNDESCRIBED if result.description is None else result.description.to_dict()),
-        "change_map": result.change_map and _png_url(result.change_map),
-        "classes": classes and {"map": _png_url(classes.class_map), "counts": classes.counts},
-        "scene": scene and {
-            "sentence": scene.sentence,
-            "geojson": scene.geojson,
-            "before": _png_url(scene.before),
-            "after": _png_url(scene.after),
-        },
+        "change_map": result.change_map and png_url(result.change_map),
+        "classes": result.classes,
+        "scene": result.scene,
         "error": result.error,
-    }  # fmt: skip
-
-
-def _png_url(data: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(data).decode("ascii")
+    }

@@ -4,44 +4,26 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from idc.captioning.loading import AUTO, CaptionerLoader, LoadConfig, artifact_folder
+from idc.captioning.loading import AUTO, CaptionerLoader, LoadConfig
 from idc.config import ConfigModel
-from idc.data.remote_copies import is_uri
 from idc.util.loopback import is_loopback
 from serve.backend import ModelStatus
 from serve.versions import SCHEME, Resolver
 
 
-class TokenConfig(ConfigModel):
-    """A client credential."""
-
-    name: str
-    """Name of the client, for the logs."""
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """SHA-256 of the token, in hex: ``printf %s TOKEN | sha256sum``. The token itself is stored nowhere."""
-
-
 class AuthConfig(ConfigModel):
-    """Authentication."""
+    """Who may send requests: by default this machine alone."""
 
-    mode: Literal["token", "loopback"] = "token"
-    """``token``: clients with a bearer token of the list. ``loopback``: localhost only, without a token."""
-    tokens: tuple[TokenConfig, ...] = ()
-    """Accepted tokens."""
+    tokens: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field({})
+    """Name of each client, for the logs -> SHA-256 of its bearer token, in hex (``printf %s TOKEN | sha256sum``); the
+    token itself is stored nowhere. Without tokens only requests from localhost are accepted."""
     origins: tuple[Annotated[str, Field(pattern=r"^https?://[^/*\s]+$")], ...] = ()
     """Origins of other web pages whose scripts may send requests: ``https://tools.example.org`` (CORS). By default only
     the served page may; programs other than browsers are not affected."""
-
-    def errors(self) -> Iterator[str]:
-        if self.mode == "token" and not self.tokens:
-            yield "tokens: mode=token needs at least one; add one, or set mode=loopback to serve localhost only"
-        if self.mode == "loopback" and self.tokens:
-            yield "tokens: mode=loopback uses none; leave them out, or set mode=token"
 
 
 BODY_COPIES = 4.5
@@ -50,8 +32,8 @@ files. ``tests/serve/test_command.py`` measures it."""
 
 
 class LimitsConfig(ConfigModel):
-    """Limits of each front; what exceeds them is refused before any work is done on it. The constants below them are
-    bounds of what one request or client may cost, which no machine needs otherwise."""
+    """Limits of each front; what exceeds them is refused before any work is done on it. The constants bound what one
+    request or client may cost."""
 
     waiting_pairs: int = Field(256, ge=128)
     """Maximal number of accepted, unanswered pairs of all clients; more is answered by 503 with Retry-After. A client
@@ -60,39 +42,21 @@ class LimitsConfig(ConfigModel):
     """Seconds until a request is answered by 504, until a body must have arrived, and that an ending replica may work
     on what it has accepted. Must exceed a cold start."""
 
-    pairs: ClassVar[int] = 64
-    """Maximal number of pairs per request; one always fits into the queue of an idle server."""
-    connections: ClassVar[int] = 1024
-    """Maximal number of open connections of all clients. A further one closes the connection that has been idle
-    longest; if all have a request in progress, it is answered by 503."""
-    waiting_mib: ClassVar[float] = 512.0
-    """Memory in MiB for the bodies of unanswered requests of all clients; more is answered by 503 with Retry-After. A
-    body of JSON takes up to 4.5 times its size there."""
-    body_mib: ClassVar[float] = 32.0
-    """Maximal size of a request body in MiB; more is answered by 413."""
-    image_pixels: ClassVar[int] = 25_000_000
-    """Maximal width x height of an image, read from its header before it is decoded."""
-    head_kib: ClassVar[float] = 16.0
-    """Maximal size of a request's first line and headers in KiB; more is answered by 431."""
-    head_s: ClassVar[float] = 10.0
-    """Seconds from the first byte of a request, or from the opening of a connection, until all headers must have
-    arrived; later is answered by 408."""
-    connections_each: ClassVar[int] = 256
-    """Maximal number of open connections per client address (per IPv6 network of 64 bits)."""
-    image_mib: ClassVar[float] = 16.0
-    """Maximal size of an image file in MiB."""
-    image_side: ClassVar[int] = 16_384
-    """Maximal longer side of an image in pixels."""
-    image_min_side: ClassVar[int] = 2
-    """Minimal shorter side of an image in pixels; a single pixel shows no change."""
-    decode_s: ClassVar[float] = 10.0
-    """Maximal processor time in seconds of the decoding of an image; one that takes longer is given up."""
-    text_chars: ClassVar[int] = 100_000
-    """Maximal length of a conversation's text in characters."""
-    turns: ClassVar[int] = 100
-    """Maximal number of turns of a conversation; messages of one role in a row are one turn."""
-    answer_tokens: ClassVar[int] = 1024
-    """Maximal length of an answer to a question; a larger ``max_tokens`` of a request counts as this."""
+    pairs: ClassVar[int] = 64  # of a request; always fit into the queue of an idle server
+    connections: ClassVar[int] = 1024  # open ones; a further one closes the one idle longest; if none is, it gets 503
+    connections_each: ClassVar[int] = 256  # of a client address (in IPv6 of a network of 64 bits)
+    waiting_mib: ClassVar[float] = 512.0  # memory for the bodies of unanswered requests; more is answered by 503
+    body_mib: ClassVar[float] = 32.0  # of a body; more is answered by 413
+    head_kib: ClassVar[float] = 16.0  # of a request's first line and headers; more is answered by 431
+    head_s: ClassVar[float] = 10.0  # from a request's first byte, or its connection's opening, to its last header; 408
+    image_mib: ClassVar[float] = 16.0  # of an image file
+    image_pixels: ClassVar[int] = 25_000_000  # width x height, read from the header before the image is decoded
+    image_side: ClassVar[int] = 16_384  # longer side
+    image_min_side: ClassVar[int] = 2  # minimum of the shorter side; a single pixel shows no change
+    decode_s: ClassVar[float] = 10.0  # processor time of the decoding of an image; one that takes longer is given up
+    text_chars: ClassVar[int] = 100_000  # of a conversation
+    turns: ClassVar[int] = 100  # of a conversation; messages of one role in a row are one turn
+    answer_tokens: ClassVar[int] = 1024  # of an answer to a question; a larger max_tokens counts as this
 
     @property
     def waiting_bytes(self) -> int:
@@ -103,13 +67,6 @@ class LimitsConfig(ConfigModel):
     def waiting_pairs_of_client(self) -> int:
         """Maximal number of unanswered pairs of a client."""
         return self.waiting_pairs // 2
-
-
-class BatchingConfig(ConfigModel):
-    """Batches of pairs from several requests."""
-
-    max_pairs: int = Field(16, gt=0)
-    """Maximal batch size."""
 
 
 class ScalingConfig(ConfigModel):
@@ -123,26 +80,15 @@ class ScalingConfig(ConfigModel):
     """CPUs per captioner replica; also the number of torch threads (at least one)."""
     gpus: float = Field(0.0, ge=0)
     """GPUs per captioner replica; above 0 it runs on CUDA."""
+    max_pairs: int = Field(16, gt=0)
+    """Maximal batch size of a captioner replica, of pairs from several requests; a replica is added when more are in
+    flight of each."""
     front_replicas: int = Field(1, gt=0)
     """Number of front replicas."""
-    downscale_delay_s: ClassVar[float] = 300.0
-    """Seconds below the autoscaling target, a batch of in-flight pairs per replica, before one is removed."""
 
     def errors(self) -> Iterator[str]:
         if self.min_replicas > self.max_replicas:
             yield f"min_replicas: {self.min_replicas} is more than max_replicas={self.max_replicas}; lower it"
-
-
-class RegistryConfig(ConfigModel):
-    """The MLflow registry of ``models:/...`` sources."""
-
-    tracking_uri: str | None = None
-    """Tracking URI of MLflow; by default the environment variable MLFLOW_TRACKING_URI."""
-    poll_s: float = Field(10.0, gt=0)
-    """Seconds between two look-ups of an alias by a replica; a new champion serves there after at most this, plus its
-    loading time."""
-    cache: str | None = None
-    """Folder for downloaded artifacts; by default one in the system's folder for temporary files."""
 
 
 class ServeConfig(ConfigModel):
@@ -153,16 +99,14 @@ class ServeConfig(ConfigModel):
     ``models:/captioner/7``, ``shipped`` or ``shipped-satellite`` for the captioners that come with the program,
     ``objects``, which needs no training, or ``auto``: for each pair the newest trained captioner below ``runs/`` (else
     ``shipped``) if it is familiar with it, else ``objects``. Every replica holds all of them."""
-    auth: AuthConfig
-    """Authentication; required, so that no server is open by accident."""
+    auth: AuthConfig = AuthConfig()
+    """Authentication."""
     limits: LimitsConfig = LimitsConfig()
     """Limits of requests."""
-    batching: BatchingConfig = BatchingConfig()
-    """Batches."""
     scaling: ScalingConfig = ScalingConfig()
     """Replicas and their resources."""
-    registry: RegistryConfig = RegistryConfig()
-    """The MLflow registry."""
+    tracking_uri: str | None = None
+    """The MLflow registry of ``models:/...`` sources; by default the environment variable MLFLOW_TRACKING_URI."""
     loading: LoadConfig = LoadConfig()
     """How captioners are loaded."""
 
@@ -186,29 +130,19 @@ class CommandConfig(ServeConfig):
     """``python -m serve.app``: an application and its address on this machine."""
 
     host: str = "127.0.0.1"
-    """Address to listen on; 0.0.0.0 for all interfaces (with auth.mode=token)."""
+    """Address to listen on; 0.0.0.0 for all interfaces (with auth.tokens)."""
     port: int = Field(8000, gt=0, lt=65536)
     """Port to listen on."""
-    verbose: bool = False
-    """Print the log: JSON lines, one per request and one per line that Ray's processes write; also with IDC_LOG=json.
-    Otherwise only failures are printed, to standard error."""
 
     def errors(self) -> Iterator[str]:
         yield from super().errors()
-        if self.auth.mode == "loopback" and not is_loopback(self.host):
-            yield (
-                f"host: auth.mode=loopback accepts only requests from localhost, but host={self.host!r}; set "
-                "host=127.0.0.1, or auth.mode=token with tokens"
-            )
+        if not self.auth.tokens and not is_loopback(self.host):
+            yield f"host: {self.host!r} needs auth.tokens; without, only requests from localhost are accepted"
 
     def preflight(self) -> Iterator[str]:
-        resolver = Resolver(self.registry.tracking_uri, self.loading.objects)
+        resolver = Resolver(self.tracking_uri, self.loading.objects)
         for name, source in self.models.items():
             try:
-                named = source == AUTO or is_uri(source) or source.startswith(SCHEME)
-                if not named and not (Path(artifact_folder(source, self.loading.objects)) / "config.json").exists():
-                    yield f"models.{name}: no artifact at {source!r}; name the artifact folder of a run, or `auto`"
-                    continue
                 resolver.resolve(source)
                 if not source.startswith(SCHEME):
                     CaptionerLoader(source, self.loading)  # its base model is here, and the right one

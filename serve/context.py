@@ -23,7 +23,7 @@ class RequestContext:
     """Name of the token or, without tokens, address of the peer."""
     route: str = "other"
     status: int = 0
-    """Status of the response; 0 before the response has begun, 499 if the client left before that."""
+    """Of the response; 0 before it has begun, 499 if the client left before that."""
     pairs: int = 0
     model: str = ""
     version: str = ""
@@ -32,7 +32,7 @@ class RequestContext:
     failure: str = ""
     """Traceback of an internal error."""
     body_bytes: int = 0
-    """Bytes of the body read so far."""
+    """Read so far."""
     body_ended: bool = False
     left: bool = False
     """Whether the client left before the response."""
@@ -46,11 +46,10 @@ class RequestContext:
         """Seconds since the first byte."""
         return time.perf_counter() - self.started
 
-    def entry(self, method: str) -> dict[str, Any]:
+    def entry(self) -> dict[str, Any]:
         """The fields of the log line."""
-        fields = {name: getattr(self, name) for name in _LOGGED}
         failed = {name: value for name in ("error", "failure") if (value := getattr(self, name))}
-        return {"method": method, **fields, "ms": round(self.seconds() * 1000, 1), **failed}
+        return {name: getattr(self, name) for name in _LOGGED} | {"ms": round(self.seconds() * 1000, 1)} | failed
 
 
 def new_context(scope: Scope, client_id: str) -> RequestContext:

@@ -14,12 +14,11 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from idc.captioning.apply import Fault, Pixels
-from idc.captioning.counted import Part
 from idc.data.images import MAX_PIXELS, ImageError, decode_image, num_pixels
 from idc.geo.pixel_grid import PixelGrid
 from serve.backend import EncodedPair, RequestDialogue
@@ -35,17 +34,14 @@ _LIGHT_BYTES, _LIGHT_PIXELS = 2**18, 2**20
 
 
 class DecodedPair(NamedTuple):
-    """A pair whose images are decoded: its pixels, or the reason why it has none.
-
-    Attributes:
-        on_text: called with the pieces of the answer in the dialogue, in the captioner's thread.
-        grid: of a pair of GeoTIFFs whose polygons are wanted.
-    """
+    """A pair whose images are decoded: its pixels, or the reason why it has none."""
 
     pixels: Pixels | Fault
     dialogue: RequestDialogue | None = None
     on_text: Hear | None = None
+    """Called with the pieces of the answer in the dialogue, in the captioner's thread."""
     grid: PixelGrid | None = None
+    """Of a pair of GeoTIFFs whose polygons are wanted."""
 
 
 class Decoders:
@@ -89,7 +85,10 @@ class Decoders:
                 [await self._image(part) if isinstance(part, bytes) else part for part in parts]
                 for parts in (pair.ignore, pair.only)
             ]
-            return DecodedPair(_counting(pixels, ignore, only), pair.dialogue, grid=grid)
+            try:
+                return DecodedPair(pixels.counting(ignore, only), pair.dialogue, grid=grid)
+            except ValueError as error:
+                raise ImageError("not possible", str(error)) from None
         except ImageError as error:
             if pair.placed and error.detail.startswith("after"):  # the image that the error names first
                 role = "after"
@@ -124,13 +123,6 @@ class Decoders:
                 del self._running[key]
 
         return await loop.run_in_executor(threads, run)
-
-
-def _counting(pixels: Pixels, ignore: Sequence[Part], only: Sequence[Part]) -> Pixels:
-    try:
-        return pixels.counting(ignore, only)
-    except ValueError as error:
-        raise ImageError("not possible", str(error)) from None
 
 
 class PixelRoom:
@@ -179,12 +171,8 @@ def _needed(pairs: Sequence[EncodedPair]) -> int:
 
 
 class _Process:
-    """A running :mod:`serve.decoder_process`. It ends with this object; if this process is killed, at the latest when
-    the time of its image is over.
-
-    Attributes:
-        ended: it decodes no more.
-    """
+    """A running :mod:`serve.decoder_process`, until it has ``ended``. It ends with this object; if this process is
+    killed, at the latest when the time of its image is over."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -224,8 +212,7 @@ class _Process:
             raise ImageError("damaged image", "it ended its decoder") from None
         if isinstance(result, ImageError):
             raise result
-        decoded: Decoded = result
-        return decoded
+        return cast(Decoded, result)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -14,9 +14,10 @@ import asyncio
 import hashlib
 import hmac
 import re
+import time
 import traceback
-from collections.abc import Collection
-from contextlib import nullcontext
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, nullcontext
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,7 +25,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from idc.util.loopback import is_loopback
 from serve.config import AuthConfig, LimitsConfig
 from serve.context import RequestContext, new_context
-from serve.drain import Drain
 from serve.errors import SAFE_HEADERS, ApiError, busy, error_response, internal_error
 from serve.log import log
 from serve.memory import InFlightBytes
@@ -48,6 +48,39 @@ _MAX_ELEMENTS = 200_000
 """Most commas of a JSON body; more elements take seconds and gigabytes to parse."""
 _CLIENT_LEFT = 499
 """Status in logs and metrics of a request whose client left before the response began; nginx has the same."""
+_SUCCESSOR_S = 5
+"""Retry-After of a refusal at the end: by then another server may have taken over."""
+_POLL_S = 0.05
+
+
+class Drain:
+    """Counts the requests in progress in one front, which ends gracefully: new ones are refused, those are answered."""
+
+    def __init__(self) -> None:
+        self.draining = False
+        self.replaced = False
+        """Another front takes over: responses ask clients to connect again."""
+        self.in_progress = 0
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Count a request as in progress inside the ``with``; refuse it with 503 if the front is draining."""
+        if self.draining:
+            message = "the server is shutting down and accepts no new requests; try again later"
+            raise ApiError(503, "ending", message, retry_after_s=_SUCCESSOR_S)
+        self.in_progress += 1
+        try:
+            yield
+        finally:
+            self.in_progress -= 1
+
+    async def finish(self, timeout_s: float) -> int:
+        """Refuse new requests and wait until none is in progress. Returns how many are left after ``timeout_s``."""
+        self.draining = True
+        last = time.monotonic() + timeout_s
+        while self.in_progress and time.monotonic() < last:
+            await asyncio.sleep(_POLL_S)
+        return self.in_progress
 
 
 class RequestMiddleware:
@@ -75,8 +108,7 @@ class RequestMiddleware:
             if message["type"] == "http.response.start":
                 context.status = message["status"]
                 out = MutableHeaders(scope=message)
-                out["X-Request-ID"] = context.request_id
-                out.update(SAFE_HEADERS)
+                out.update({"X-Request-ID": context.request_id, **SAFE_HEADERS})
                 if context.route == "page":
                     out["Cache-Control"] = "no-cache"  # ask whether it has changed
                 if path == DOCS:
@@ -85,33 +117,31 @@ class RequestMiddleware:
                     out["Connection"] = "close"
             await send(message)
 
-        async def answer(error: ApiError) -> None:
-            if context.status:  # the response has begun; the broken connection shows the client that it is incomplete
-                raise error
-            context.error = error.code
-            await error_response(error, context.request_id)(scope, receive, send_out)
-
         try:
-            client = scope.get("client")
-            context.caller = caller_of(self._auth, client[0] if client else None, headers, is_open)
-            if not is_open:  # links and bookmarks lead to the page
-                check_origin(headers, self._auth.origins)
-            length = headers.get("content-length", "0")
-            if not length.isdecimal() or float(length) > self._max_body:
-                raise self._too_large()
-            is_json = not headers.get("content-type", "").startswith("multipart/")
-            with nullcontext() if path == ALIVE else self._drain.request():
-                await self._app(scope, self._counted(receive, context, is_json), send_out)
-        except ApiError as error:
-            await answer(error)
+            try:
+                client = scope.get("client")
+                context.caller = caller_of(self._auth, client[0] if client else None, headers, is_open)
+                if not is_open:  # links and bookmarks lead to the page
+                    check_origin(headers, self._auth.origins)
+                length = headers.get("content-length", "0")
+                if not length.isdecimal() or float(length) > self._max_body:
+                    raise self._too_large()
+                is_json = not headers.get("content-type", "").startswith("multipart/")
+                with nullcontext() if path == ALIVE else self._drain.request():
+                    await self._app(scope, self._counted(receive, context, is_json), send_out)
+            except Exception as error:
+                refused = error if isinstance(error, ApiError) else internal_error()
+                if refused is not error:
+                    context.failure = traceback.format_exc()
+                if context.status:  # the response has begun; the broken connection shows that it is incomplete
+                    raise refused from None
+                context.error = refused.code
+                await error_response(refused, context.request_id)(scope, receive, send_out)
         except asyncio.CancelledError:  # Serve cancels requests whose client has left
             context.status, context.left = context.status or _CLIENT_LEFT, True
             raise
-        except Exception:
-            context.failure = traceback.format_exc()
-            await answer(internal_error())
         finally:
-            self._in_flight.release(context.body_bytes)
+            self._in_flight.add(-context.body_bytes)
             try:
                 await context.cleanup.aclose()
             except Exception:  # the request has its answer; the log has the failure
@@ -120,7 +150,7 @@ class RequestMiddleware:
                 context.error = "client_left"
             self._metrics.request(context)
             if context.route not in _QUIET or context.status >= 400:
-                log(event="request", **context.entry(scope["method"]))
+                log(event="request", method=scope["method"], **context.entry())
 
     def _too_large(self) -> ApiError:
         message = f"the request body exceeds the limit of {self._limits.body_mib:g} MiB; send fewer pairs per request"
@@ -168,14 +198,14 @@ def caller_of(auth: AuthConfig, address: str | None, headers: Headers, is_open: 
     Raises:
         ApiError: 401 or 403.
     """
-    if auth.mode == "loopback":
+    if not auth.tokens:
         # Behind a proxy the peer is the proxy, and its headers about the client can be forged.
         if not is_loopback(address) or {"forwarded", "x-forwarded-for", "x-real-ip"} & set(headers):
-            raise ApiError(403, "not_local", "only requests from localhost are accepted (auth.mode=loopback)")
+            raise ApiError(403, "not_local", "without auth.tokens only requests from localhost are accepted")
         if not is_loopback(re.sub(r":\d+$", "", headers.get("host", "")).strip("[]").lower()):
             # A page of another site can make a browser send requests to a name of its own that resolves to 127.0.0.1
             # (DNS rebinding).
-            message = "with auth.mode=loopback the Host header must be localhost or 127.0.0.1"
+            message = "without auth.tokens the Host header must be localhost or 127.0.0.1"
             raise ApiError(403, "host_not_local", message)
         return str(address)
     if is_open:
@@ -185,7 +215,7 @@ def caller_of(auth: AuthConfig, address: str | None, headers: Headers, is_open: 
         raise ApiError(401, "token_missing", "no access token; send the header Authorization: Bearer TOKEN")
     digest = hashlib.sha256(token.strip().encode("utf-8", "surrogateescape")).hexdigest()
     # With all: the time must not reveal a near match.
-    names = [client.name for client in auth.tokens if hmac.compare_digest(client.sha256, digest)]
+    names = [name for name, sha256 in auth.tokens.items() if hmac.compare_digest(sha256, digest)]
     if not names:
         raise ApiError(401, "token_unknown", "unknown access token")
     return names[0]

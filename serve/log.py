@@ -1,25 +1,23 @@
-"""The server's log: one JSON object per line on standard output, which Ray and Kubernetes collect.
-
-Its keys are those of :mod:`idc.util.logs`.
-"""
+"""The server's log: one JSON object per line on standard output, which Ray and Kubernetes collect, with the keys of
+:mod:`idc.util.logs`."""
 
 from __future__ import annotations
 
-import json
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from idc.util import logs
 
-_FAILURES = ("_failed", "_lost")
-"""Suffixes of event names that denote failures."""
+_NO_FAILURE = re.compile(re.escape(logs.START) + '[^"]*", "level": "info"')
 
 
 def log(*, event: str, message: str = "", **entry: Any) -> None:
-    """Write an event; ``level`` is error for failures. Entries must not contain tokens or image data."""
-    level: logs.Level = "error" if _failed(event, entry) else "info"
-    print(logs.line(event, message, level, **entry), flush=True)
+    """Write an event; its ``level`` is error for failures of the server, as opposed to refused requests. Entries must
+    not contain tokens or image data."""
+    failed = bool(entry.get("failure")) or entry.get("status", 0) >= 500 or event.endswith(("_failed", "_lost"))
+    print(logs.line(event, message, "error" if failed else "info", **entry), flush=True)
 
 
 def forward(batch: Mapping[str, Any], verbose: bool = True) -> None:
@@ -32,26 +30,9 @@ def forward(batch: Mapping[str, Any], verbose: bool = True) -> None:
         batch: ``lines``, and ``pid`` and ``actor_name`` of the process that wrote them, as Ray collects them.
         verbose: if false, print only the entries of failures, to standard error.
     """
-    if batch["pid"] == "autoscaler":
-        return
-    for line in batch["lines"]:
-        if not verbose:
-            if line.startswith(logs.START) and is_failure(line):
-                print(line, file=sys.stderr, flush=True)
-        elif line.startswith(logs.START):
-            print(line, flush=True)
-        elif text := logs.without_colour(line).strip():
+    for line in batch["lines"] if batch["pid"] != "autoscaler" else ():
+        ours = line.startswith(logs.START)
+        if ours and (verbose or not _NO_FAILURE.match(line)):  # also one cut off when its process ended
+            print(line, file=sys.stdout if verbose else sys.stderr, flush=True)
+        elif verbose and not ours and (text := logs.without_colour(line).strip()):
             log(event="output", message=text, process=batch.get("actor_name") or str(batch["pid"]))
-
-
-def is_failure(line: str) -> bool:
-    """Whether a log line reports a failure of the server, as opposed to a refused request."""
-    try:
-        entry = json.loads(line)
-    except ValueError:  # a line cut off when its process ended
-        return True
-    return _failed(entry["event"], entry)
-
-
-def _failed(event: str, entry: Mapping[str, Any]) -> bool:
-    return bool(entry.get("failure")) or entry.get("status", 0) >= 500 or event.endswith(_FAILURES)

@@ -1,7 +1,5 @@
-"""Return the memory of request bodies to the system, in processes that hold bodies and no model.
-
-Without effect with C libraries other than glibc.
-"""
+"""Return the memory of request bodies to the system, in processes that hold bodies and no model. With C libraries other
+than glibc nothing is done."""
 
 from __future__ import annotations
 
@@ -9,21 +7,17 @@ import ctypes
 import gc
 import threading
 
+_LIBC = ctypes.CDLL(None)
 _M_MMAP_THRESHOLD = -3  # from glibc's malloc.h
-_LARGE_BYTES = 16 * 1024
 _WORTH_BYTES = 16 * 2**20
 _TRIM_AFTER_S = 1.0
 
 
 def return_large_blocks() -> None:
-    """Make the allocator return blocks of 16 KiB and more to the system as soon as they are freed.
-
-    glibc otherwise keeps them between small blocks that are still in use: a process that has forwarded 500 MiB of
-    request bodies stays that large, and so does the process that received them. Each such block costs a system call.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+    """Make the allocator return blocks of 16 KiB and more as soon as they are freed. glibc otherwise keeps them between
+    small blocks that are still in use: a process that has forwarded 500 MiB of bodies stays that large."""
+    if hasattr(_LIBC, "mallopt"):
+        _LIBC.mallopt(_M_MMAP_THRESHOLD, 16 * 1024)
 
 
 class InFlightBytes:
@@ -31,17 +25,12 @@ class InFlightBytes:
     such as the small ones in which gRPC receives bodies."""
 
     def __init__(self) -> None:
-        self.now = 0
-        self._peak = 0
+        self.now = self._peak = 0
 
     def add(self, size: int) -> None:
-        """Count bytes that have arrived."""
+        """Count bytes that have arrived; negative: those of an answered request."""
         self.now += size
         self._peak = max(self._peak, self.now)
-
-    def release(self, size: int) -> None:
-        """Subtract bytes whose requests have been answered."""
-        self.now -= size
         if self._peak - self.now > _WORTH_BYTES:
             self._peak = self.now
             # Later: the body is still referenced at this point. In a thread, because it takes a while.
@@ -52,6 +41,5 @@ class InFlightBytes:
 
 def _trim() -> None:
     gc.collect()  # cancelled tasks are reference cycles, with the bodies in their frames
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    if hasattr(_LIBC, "malloc_trim"):
+        _LIBC.malloc_trim(0)

@@ -1,10 +1,10 @@
-"""Metrics of a front replica: requests, pairs, latencies, models, replicas. ``GET /metrics`` has those of one front,
-whichever answers; on a cluster those of all fronts are also at their nodes' port for Prometheus (8080 on KubeRay), as
+"""Metrics of a front replica: requests, pairs, latencies, models. ``GET /metrics`` has those of one front, whichever
+answers; on a cluster those of all fronts are also at their nodes' port for Prometheus (8080 on KubeRay), as
 ``ray_idc_...`` with the replica as a label."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import prometheus_client
@@ -22,7 +22,7 @@ _METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 """Name -> kind, text and labels, in both libraries."""
 _RECORD = {"Counter": "inc", "Gauge": "set", "Histogram": "observe"}
 """The method of a kind, in both."""
-_BUCKETS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+_BUCKETS_S = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0]
 
 
 class ServingMetrics:
@@ -36,17 +36,15 @@ class ServingMetrics:
         self._registry = CollectorRegistry()
         self._here, self._in_ray = {}, {}
         for name, (kind, text, labels) in _METRICS.items():
-            here, there = (
-                ({"buckets": _BUCKETS_S}, {"boundaries": list(_BUCKETS_S)}) if kind == "Histogram" else ({}, {})
-            )
-            self._here[name] = getattr(prometheus_client, kind)(name, text, labels, registry=self._registry, **here)
+            bounds = {"buckets": _BUCKETS_S} if kind == "Histogram" else {}
+            self._here[name] = getattr(prometheus_client, kind)(name, text, labels, registry=self._registry, **bounds)
             if in_ray is not None:
-                self._in_ray[name] = getattr(in_ray, kind)(name, text, tag_keys=labels, **there)
+                bounds = {"boundaries": _BUCKETS_S} if kind == "Histogram" else {}
+                self._in_ray[name] = getattr(in_ray, kind)(name, text, tag_keys=labels, **bounds)
         self._pairs_waiting = 0
         self.wait(0)
         text = "1 for the current version of a model name."
         self._models = Gauge("idc_model_info", text, ("model", "version"), registry=self._registry)
-        self._replicas = Gauge("idc_replicas", "Running replicas.", ("deployment",), registry=self._registry)
 
     def _record(self, name: str, value: float, *labels: str) -> None:
         """Add to a counter or a histogram, or set a gauge."""
@@ -71,11 +69,9 @@ class ServingMetrics:
         self._record("idc_pairs", len(results) - refused, "captioned")
         self._record("idc_pairs", refused, "refused")
 
-    def text(self, models: Sequence[ModelStatus], replicas: Mapping[str, int]) -> bytes:
+    def text(self, models: Sequence[ModelStatus]) -> bytes:
         """All metrics in Prometheus' text format."""
         self._models.clear()
         for model in models:
             self._models.labels(model.name, model.version).set(1)
-        for name, count in replicas.items():
-            self._replicas.labels(name).set(count)
         return generate_latest(self._registry)

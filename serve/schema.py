@@ -358,9 +358,7 @@ class Model(ClosedModel):
     version: str
     """Current version of the model: from the registry, or a hash of the artifact's contents."""
     error: str | None = None
-    """Why the model cannot be served, or null."""
-    newer_error: str | None = None
-    """Why a newer version is not served, while this one continues to serve; or null."""
+    """Why the model cannot be served, or its newest version, while this one continues to serve; or null."""
     trained_on: str | None = None
     """The training images in words; null if the artifact does not record them, or until a replica runs."""
     can_map: bool | None = None

@@ -28,11 +28,7 @@ class Service:
         self._waiting: Counter[str] = Counter()
 
     def check_model(self, name: str) -> None:
-        """Check that there is a model of this name.
-
-        Raises:
-            ApiError: 404, there is none.
-        """
+        """Raise an :class:`ApiError` (404) if there is no model of this name."""
         names = list(self.config.models)
         if name not in names:
             hint = did_you_mean(name, names) or f"; available: {', '.join(names)}"
@@ -92,9 +88,7 @@ class AdmittedJob:
             ApiError: 422 the model does not support the options, 503 the replicas are full, 504 it took too long; of a
                 single pair its failure here or at an endpoint.
         """
-        readable = [image for image in self.images if isinstance(image, EncodedPair)]
-        results = iter(await self._caption(readable, on_text) if readable else ())
-        return [PairResult(error=image) if isinstance(image, str) else next(results) for image in self.images]
+        return await self._caption(self.images, on_text)
 
     async def iter_completed(self) -> AsyncGenerator[tuple[int, PairResult], None]:
         """Index and result of each pair as soon as it is captioned, by one call of the backend per pair.
@@ -103,7 +97,7 @@ class AdmittedJob:
         """
 
         async def indexed(index: int, image: EncodedPair | str) -> tuple[int, PairResult]:
-            return index, PairResult(error=image) if isinstance(image, str) else (await self._caption([image]))[0]
+            return index, (await self._caption([image]))[0]
 
         tasks = [asyncio.ensure_future(indexed(*each)) for each in enumerate(self.images)]
         try:
@@ -114,7 +108,9 @@ class AdmittedJob:
                 unfinished.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _caption(self, pairs: list[EncodedPair], on_text: Hear | None = None) -> list[PairResult]:
+    async def _caption(self, images: list[EncodedPair | str], on_text: Hear | None = None) -> list[PairResult]:
+        if not (pairs := [image for image in images if isinstance(image, EncodedPair)]):
+            return [PairResult(error=str(image)) for image in images]
         service, job = self._service, self.job
         timeout_s = service.config.limits.timeout_s
         try:
@@ -133,7 +129,8 @@ class AdmittedJob:
             if status in (500, 503):
                 raise internal_error() if status == 500 else busy(message)
             raise ApiError(status, {502: "upstream_failed", 504: "timeout"}[status], message)
-        return results
+        rest = iter(results)
+        return [PairResult(error=image) if isinstance(image, str) else next(rest) for image in images]
 
 
 def versions(results: list[PairResult]) -> str:

@@ -1,6 +1,5 @@
-"""Versions of a model source: ``models:/captioner@champion``, a folder or its URI (``s3://...``), a model of the hub
-(``hf:ORG/NAME``), ``shipped``, the captioner that comes with the program, or ``auto`` -> its current version -> a local
-artifact. That of ``auto`` has a hash of the trained captioner and of ``objects`` with its settings.
+"""Model sources (``models:/captioner@champion``, a folder or its URI, ``hf:ORG/NAME``, ``shipped``, ``auto``, ...): the
+version that each has now, and its artifact on this machine.
 
 MLflow is imported when the first ``models:/`` source is used; folders do not need it.
 """
@@ -11,7 +10,7 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from filelock import FileLock
 from idc.captioning.loading import AUTO, artifact_folder, newest_or_shipped
 from idc.captioning.objects_config import ObjectsConfig
 from idc.config import missing_database
-from idc.data.remote_copies import is_uri, local_folder
+from idc.data.remote_copies import cache_root, is_uri, local_folder
 from idc.systems import HUB, untrained_name
 from idc.training.artifact import CONFIG, IDENTITY_TAG, Artifact, artifact_identity, check_weights, read_artifact
 from idc.util.redaction import redacted
@@ -29,18 +28,15 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 SCHEME = "models:/"
-NO_REGISTRY = "models:/ sources need registry.tracking_uri (or MLFLOW_TRACKING_URI)"
-"""Fault of a source without a registry."""
+NO_REGISTRY = "models:/ sources need tracking_uri (or MLFLOW_TRACKING_URI)"
 _SOURCE = re.compile(r"models:/([^/@:]+)(?:@([^/@:]+)|/([0-9]+))")
-_ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
-"""MLflow's error codes for a missing model or version, and for a missing alias."""
 
 
 class Resolver:
-    """Looks up versions in an MLflow registry and fetches their artifacts. Thread-safe.
+    """Looks up versions, in an MLflow registry or by the contents of files, and fetches artifacts. Thread-safe.
 
     Args:
-        tracking_uri: tracking URI of MLflow; by default the environment variable MLFLOW_TRACKING_URI.
+        tracking_uri: of MLflow; by default the environment variable MLFLOW_TRACKING_URI.
         objects: settings of ``objects``.
     """
 
@@ -50,78 +46,53 @@ class Resolver:
         self._shown = redacted(str(self._uri))
         self._hashes: dict[Path, tuple[object, str]] = {}
         """Folder -> (state of its files, hash of their contents)."""
-        self._of_hub: dict[str, str] = {}
-        """``hf:...`` source -> the folder of its artifact, the same as long as this object lives."""
+        self._folder_of_hub = cache(artifact_folder)  # the hub takes seconds
 
     def resolve(self, source: str) -> str:
-        """The current version of ``source``, for :meth:`fetch`.
-
-        ``models:/captioner@champion`` -> ``models:/captioner/7``. The version of a folder has a hash of its contents,
-        ``runs/a/artifact@1f2e3d4c5b6a``: other contents are another version.
+        """The current version of ``source``, without paths and addresses of this machine: ``models:/captioner/7``, or
+        for files ``sha256:1f2e3d4c5b6a``; for ``auto`` of the trained captioner and of ``objects`` with its settings.
 
         Raises:
-            ValueError: the registry cannot be reached or has no such model, alias or version; or the folder holds no
-                artifact.
+            ValueError: the registry cannot be reached or has no such model, alias or version; or it is no artifact.
         """
-        if not source.startswith(SCHEME):
-            return f"{source}@{self._contents(source)}"
-        registered = self._version(source)
-        return f"{SCHEME}{registered.name}/{registered.version}"
+        if source.startswith(SCHEME):
+            registered = self._registered(source)
+            return f"{SCHEME}{registered.name}/{registered.version}"
+        if source == AUTO:
+            return f"sha256:{_short(self._hash(newest_or_shipped()) + self._hash(untrained_name(self._objects)))}"
+        return f"sha256:{self._hash(source)}"
 
-    def fetch(self, version: str, cache: str | Path | None = None) -> Path:
-        """A local folder with the artifact of a version from :meth:`resolve`; ``auto`` itself.
+    def fetch(self, source: str) -> str:
+        """What a captioner is loaded from: the source itself, but of a version in the registry or a URI a local copy.
 
-        It is downloaded once: other processes wait for the first one, and an interrupted download is discarded.
-
-        Args:
-            cache: folder for downloaded artifacts; by default one in the system's folder for temporary files.
+        A version is downloaded once: other processes wait for the first one, and an interrupted download is discarded.
 
         Raises:
             ValueError: as :meth:`resolve`, or the artifact cannot be downloaded or differs from the registered one.
         """
-        if not version.startswith(SCHEME):
-            source, _, digest = version.rpartition("@")
-            folder = str(local_folder(source, stale=True)) if is_uri(source) else source
-            if self._contents(folder) != digest:
-                raise ValueError(f"{source} has changed since it was looked up; the next look-up uses the new contents")
-            return Path(AUTO) if source == AUTO else _checked(self._folder(folder)).path
-        root = Path(cache) if cache is not None else Path(tempfile.gettempdir()) / f"idc-artifacts-{os.getuid()}"
-        root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if cache is None and root.stat().st_uid != os.getuid():
-            raise ValueError(f"{root} belongs to another user; set registry.cache to a folder of your own")
-        registered = self._version(version)
+        if not source.startswith(SCHEME):
+            return str(local_folder(source, stale=True)) if is_uri(source) else source
+        registered, root = self._registered(source), cache_root()
         # Two registries may both have a captioner/1, and so may one that was deleted and created again.
         origin = _short(f"{self._uri} {registered.source}")
         target = root / f"{re.sub(r'[^A-Za-z0-9._-]', '_', registered.name)}-{registered.version}-{origin}"
         if not target.exists():  # a full cache may be read-only
             with FileLock(root / f".{target.name}.lock"):
                 if not target.exists():
-                    self._download(version, registered, target)
-        return _checked(target).path
+                    self._download(source, registered, target)
+        return str(target)
 
-    def _folder(self, source: str) -> str:
-        """The folder of a source; for a model of the hub that of its artifact, which takes seconds to look up."""
-        if not source.startswith(HUB):
-            return artifact_folder(source, self._objects)
-        if source not in self._of_hub:
-            self._of_hub[source] = artifact_folder(source)
-        return self._of_hub[source]
-
-    def _contents(self, source: str) -> str:
-        """Hash of the contents of a source that is not in a registry."""
-        if source != AUTO:
-            return self._hash(_checked(self._folder(source)))
-        return _short(self._contents(newest_or_shipped()) + self._contents(untrained_name(self._objects)))
-
-    def _hash(self, artifact: Artifact) -> str:
-        """Hash of the contents of a folder; they are read again when the files have changed."""
+    def _hash(self, source: str) -> str:
+        """Hash of the contents of an artifact; they are read again when its files have changed."""
+        folder = self._folder_of_hub(source) if source.startswith(HUB) else artifact_folder(source, self._objects)
+        artifact = _checked(self.fetch(folder))
         stats = [(artifact.path / name).stat() for name in (CONFIG, *artifact.files)]
         state = [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats]
         if self._hashes.get(artifact.path, (None, ""))[0] != state:
             self._hashes[artifact.path] = (state, artifact_identity(artifact.path)[:12])
         return self._hashes[artifact.path][1]
 
-    def _version(self, source: str) -> Any:
+    def _registered(self, source: str) -> Any:
         """MLflow's entity of the version of a ``models:/`` source."""
         from mlflow.exceptions import MlflowException
 
@@ -129,27 +100,21 @@ class Resolver:
         if match is None:
             raise ValueError(f"{source!r} does not have the form models:/NAME@ALIAS or models:/NAME/VERSION")
         name, alias, version = match.groups()
-        what = f"alias {alias!r}" if alias is not None else f"version {version}"
-        of = f"of the model {name!r} in the MLflow registry {self._shown}"
         try:
-            client = self._client()
             if alias is not None:
-                return client.get_model_version_by_alias(name, alias)
-            return client.get_model_version(name, version)
+                return self._client().get_model_version_by_alias(name, alias)
+            return self._client().get_model_version(name, version)
         except MlflowException as error:
-            if error.error_code in _ABSENT:
-                raise ValueError(
-                    f"no {what} {of}: `python jobs/promote.py status=true tracking_uri={self._shown}` lists all "
-                    "versions and aliases, jobs/register.py adds a version, jobs/promote.py moves an alias to it"
-                ) from None
             raise ValueError(
-                f"{what} {of} cannot be looked up ({_line(error)}); check the address and whether the server runs"
+                f"{source} cannot be looked up in the MLflow registry {self._shown} ({_line(error)}): check whether it "
+                f"runs there; `python jobs/promote.py status=true tracking_uri={self._shown}` lists versions and "
+                "aliases, jobs/register.py adds a version, jobs/promote.py moves an alias to it"
             ) from None
 
     def _client(self) -> MlflowClient:
         if self._uri is None:
             raise ValueError(NO_REGISTRY)
-        if faults := list(missing_database(self._uri, "registry.tracking_uri")):
+        if faults := list(missing_database(self._uri, "tracking_uri")):
             raise ValueError(faults[0])  # MLflow would create an empty one
         # Report an unreachable server soon: MLflow's default of seven retries takes minutes.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
@@ -168,21 +133,20 @@ class Resolver:
         try:
             uri = self._client().get_model_version_download_uri(registered.name, registered.version)
             folder = download_artifacts(artifact_uri=uri, dst_path=str(partial), tracking_uri=self._uri)
+            identity = artifact_identity(_checked(folder).path)
+            if registered.tags.get(IDENTITY_TAG, identity) != identity:
+                raise ValueError(
+                    f"{version} of the MLflow registry {self._shown}: {registered.source} differs from the registered "
+                    "artifact; register it again (python jobs/register.py) and promote that version"
+                )
+            Path(folder).rename(target)
         except (MlflowException, OSError) as error:
-            shutil.rmtree(partial, ignore_errors=True)
             raise ValueError(
                 f"{version} of the MLflow registry {self._shown} cannot be downloaded from {registered.source} "
                 f"({_line(error)}); check that this location is reachable from here"
             ) from None
-        artifact = _checked(folder)
-        if (expected := registered.tags.get(IDENTITY_TAG)) is not None and artifact_identity(artifact.path) != expected:
+        finally:
             shutil.rmtree(partial, ignore_errors=True)
-            raise ValueError(
-                f"{version} of the MLflow registry {self._shown}: {registered.source} differs from the registered "
-                "artifact; register it again (python jobs/register.py) and promote that version"
-            )
-        Path(folder).rename(target)
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def absolute_uri(uri: str | None) -> str | None:
@@ -191,14 +155,8 @@ def absolute_uri(uri: str | None) -> str | None:
     return f"{start}{Path(uri.removeprefix(start)).resolve()}" if uri is not None and uri.startswith(start) else uri
 
 
-def public_name(version: str) -> str:
-    """A version of :meth:`Resolver.resolve` for clients: its name in the registry, or a hash of a folder's contents, so
-    that no path of this machine is revealed."""
-    return version if version.startswith(SCHEME) else f"sha256:{version.rpartition('@')[2]}"
-
-
-def _checked(folder: str | Path) -> Artifact:
-    artifact = read_artifact(artifact_folder(str(folder)))
+def _checked(folder: str) -> Artifact:
+    artifact = read_artifact(folder)
     check_weights(artifact)
     return artifact
 

@@ -94,7 +94,7 @@ def test_where_the_base_and_the_tracking_are_is_given_to_the_next_job() -> None:
     assert settings <= set(words[0])
     assert words[1][2:8] == options
     assert {f"loading.{setting}" for setting in settings} <= set(shlex.split(words[2][2].removeprefix("SERVE=")))
-    assert "registry.tracking_uri=sqlite:///a b.db" in words[3]
+    assert "tracking_uri=sqlite:///a b.db" in words[3]
     for command in words:
         assert list(faulty_command(shlex.join(command))) == []
 

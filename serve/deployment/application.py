@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 APPLICATION = "captions"
 """Name of the application in Serve, as `python -m serve.app` deploys it."""
-_UPSCALE_S = 2.0
-"""Seconds above the target before a replica is added."""
+_UPSCALE_S, _DOWNSCALE_S = 2.0, 300.0
+"""Seconds above or below the target, a batch of in-flight pairs per replica, before one is added or removed."""
 UNBOUNDED_CALLS = {"RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": "-1"}
 """Environment of fronts and models. With RAY_SERVE_THROUGHPUT_OPTIMIZED fronts call models by gRPC, which refuses calls
 and answers of more than 4 MiB, less than two photographs; the limits of requests bound them instead."""
@@ -47,17 +47,17 @@ def application(config: ServeConfig, port: str | None = None) -> Application:
         name="Model",
         ray_actor_options={"num_cpus": scaling.cpus, "num_gpus": scaling.gpus, **environment},
         # One batch in the model, one that fills, and one in reserve so that the model never waits.
-        max_ongoing_requests=3 * config.batching.max_pairs,
+        max_ongoing_requests=3 * scaling.max_pairs,
         max_queued_requests=limits.waiting_pairs,
         autoscaling_config={
             "min_replicas": scaling.min_replicas,
             # At least one at the start: an artifact that cannot be loaded must fail the deployment, not a request.
             "initial_replicas": max(1, scaling.min_replicas),
             "max_replicas": scaling.max_replicas,
-            "target_ongoing_requests": float(config.batching.max_pairs),
+            "target_ongoing_requests": float(scaling.max_pairs),
             "policy": {"policy_function": "serve.deployment.scaling:by_pairs"},
             "upscale_delay_s": _UPSCALE_S,
-            "downscale_delay_s": scaling.downscale_delay_s,
+            "downscale_delay_s": _DOWNSCALE_S,
             "metrics_interval_s": 1.0,
             "look_back_period_s": _UPSCALE_S,
         },

@@ -52,18 +52,16 @@ def run_server(config: CommandConfig) -> None:
 
     Accepted requests are answered before the end; a second SIGINT does not wait for them.
     """
-    verbose = config.verbose or logs.as_json()
     try:
         port = SharedPort(config.host, config.port)
     except OSError as error:  # taken since the config was checked
-        where = f"{config.host}:{config.port}"
-        refuse([f"port: cannot listen on {where} ({error.strerror}); try port={config.port + 1}"])
+        refuse([f"port: {error}"])
     _set_environment()
     import ray
     from ray import serve
 
-    _forward_logs(verbose)
-    _report("starting Ray", verbose)
+    _forward_logs()
+    _report("starting Ray")
     # At least 4 CPUs in its accounting, because Ray's helper actors count too.
     cpus = max(4, usable_cores())
     ray.init("local", num_cpus=cpus, include_dashboard=False, logging_level=logging.WARNING)
@@ -78,8 +76,9 @@ def run_server(config: CommandConfig) -> None:
         signal.signal(number, end)
     try:
         serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
-        models = ", ".join(map(_named, config.models.items()))
-        _report(f"loading the model{'s' * (len(config.models) > 1)}: {models}", verbose)
+        auto = f"auto (objects; for images like its training's {newest_or_shipped()})"  # whom it chooses from
+        models = ", ".join(auto if source == AUTO else name for name, source in config.models.items())
+        _report(f"loading the model{'s' * (len(config.models) > 1)}: {models}")
         try:
             serve.run(application(_of_replicas(config), port.path), name=APPLICATION)
         except RuntimeError as error:
@@ -88,8 +87,8 @@ def run_server(config: CommandConfig) -> None:
             raise SystemExit(f"serve: the application cannot start: {ours[1] if ours else error}") from None
         where = "localhost" if config.host in ("0.0.0.0", "::") else config.host
         where = f"[{where}]" if ":" in where else where
-        _report(f"the page: http://{where}:{config.port}/  (API: /docs; stop with Ctrl-C)", verbose)
-        asyncio.run(_until_drained(ended, config.limits.timeout_s, port, verbose))
+        _report(f"the page: http://{where}:{config.port}/  (API: /docs; stop with Ctrl-C)")
+        asyncio.run(_until_drained(ended, config.limits.timeout_s, port))
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     finally:
@@ -116,9 +115,9 @@ def _of_replicas(config: CommandConfig) -> ServeConfig:
     # Unset ones stay unset: a detector that nobody named may be missing.
     settings = config.model_dump(include=set(ServeConfig.model_fields), exclude_unset=True)
     settings["models"] = {name: absolute_folder(source) for name, source in config.models.items()}
-    uri = absolute_uri(config.registry.tracking_uri)
+    uri = absolute_uri(config.tracking_uri)
     if uri is not None and secret_fault(uri) is None:  # else replicas read it from their own environment
-        settings.setdefault("registry", {})["tracking_uri"] = uri
+        settings["tracking_uri"] = uri
     return ServeConfig(**settings)
 
 
@@ -128,33 +127,27 @@ def absolute_folder(source: str) -> str:
     return source if named or not Path(source).is_dir() else str(Path(source).resolve())
 
 
-def _named(model: tuple[str, str]) -> str:
-    """The name of a model; of ``auto`` also whom it chooses from."""
-    name, source = model
-    return f"{name} (objects; for images like its training's {newest_or_shipped()})" if source == AUTO else name
-
-
-def _report(text: str, verbose: bool) -> None:
-    """Print the progress of the command; with ``verbose`` as a log entry."""
-    if verbose:
+def _report(text: str) -> None:
+    """Print the progress of the command, or log it."""
+    if logs.as_json():
         log(event="command", message=text)
     else:
         print(text, flush=True)
 
 
-def _forward_logs(verbose: bool) -> None:
+def _forward_logs() -> None:
     """Print what replicas log as plain JSON lines, instead of Ray's own printing. Call it before ``ray.init``."""
-    forward_output(partial(forward, verbose=verbose))
+    forward_output(partial(forward, verbose=logs.as_json()))
 
     def keeps(record: logging.LogRecord) -> bool:
-        if verbose:
+        if logs.as_json():
             log(event="output", message=record.getMessage(), process=record.name)
-        return not verbose and record.levelno >= logging.ERROR
+        return not logs.as_json() and record.levelno >= logging.ERROR
 
     logging.getLogger("ray.serve").addFilter(keeps)  # Serve reports each step of a deployment there
 
 
-async def _until_drained(ended: threading.Event, timeout_s: float, port: SharedPort, verbose: bool) -> None:
+async def _until_drained(ended: threading.Event, timeout_s: float, port: SharedPort) -> None:
     """Wait for the end of the command. Then make every front answer its accepted requests and refuse new ones, while
     the ``Model`` replicas still run, and close the port.
 
@@ -169,7 +162,7 @@ async def _until_drained(ended: threading.Event, timeout_s: float, port: SharedP
     # The first call of a handle looks for the replicas: at the end, that would let further requests in.
     await fronts.broadcast("check_health").results_async()
     await asyncio.to_thread(ended.wait)
-    _report("stopping; accepted requests are answered first", verbose)
+    _report("stopping; accepted requests are answered first")
     try:
         # Serve's own shutdown stops all deployments at once: requests in the front would then find no model.
         left = sum(await fronts.broadcast("drain").results_async(timeout_s=timeout_s + 1))

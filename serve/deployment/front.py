@@ -1,4 +1,4 @@
-"""The replicas that answer HTTP; they hold no model.
+"""The replicas that answer HTTP; they hold no model, and ask the ``Model`` replicas.
 
 Those of ``python -m serve.app`` listen themselves: a request then has one hop fewer, from Serve's proxy to the front,
 which costs several times as much as the application.
@@ -7,26 +7,131 @@ which costs several times as much as the application.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from idc.config import enter_root
+from serve.backend import EncodedPair, ModelStatus, Options, Overloaded, PairResult
+from serve.batching import Batcher
 from serve.config import ServeConfig
 from serve.deployment.ray_internals import bind_to_node_address
-from serve.deployment.replicas import Replicas
-from serve.drain import Drain
+from serve.gate import Drain
 from serve.listener import Connections, limited_server, receive_socket
 from serve.memory import return_large_blocks
+from serve.pieces import Hear
 from serve.prometheus import ServingMetrics
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
     from ray.serve.handle import DeploymentHandle
 
+_JOIN_S = 0.005
+"""How long a request waits for others to share a call of a replica; only while earlier ones are under way."""
+_STATUS_S = 1.0
+"""Age up to which a status of Serve's controller, and of the models, is reused."""
 _POLL_S = 0.05
 _LEAVE_S = 10.0
 """Time for clients to leave a front that is replaced; longer than a connection may be idle (5 s in uvicorn)."""
+
+
+class Replicas:
+    """The ``Model`` replicas as the :class:`~serve.backend.Backend` of a front."""
+
+    def __init__(self, config: ServeConfig, handle: DeploymentHandle):
+        self._may_sleep = config.scaling.min_replicas == 0
+        # Serve's default, cloudpickle, is slower, and only needed for objects that cannot be imported.
+        self._handle = handle.options(request_serialization="pickle", response_serialization="pickle")
+        # A call costs a front and a replica about as much for one pair as for many.
+        self._joined: Batcher[tuple[str, Options], EncodedPair, PairResult] = Batcher(
+            self._call, config.scaling.max_pairs, wait_s=_JOIN_S
+        )
+        self._models, self._models_at = config.unknown_models(), 0.0
+        self._status: Any = None
+        """Serve's status of the deployment."""
+        self._status_at = 0.0
+
+    async def caption(
+        self, pairs: list[EncodedPair], model: str, options: Options, on_text: Hear | None = None
+    ) -> list[PairResult]:
+        if on_text is None or pairs[0].dialogue is None:
+            return await self._joined.submit((model, options), pairs)
+        return await self._call((model, options), pairs, on_text)  # not joined: its pieces are those of one request
+
+    async def _call(
+        self, key: tuple[str, Options], pairs: list[EncodedPair], on_text: Hear | None = None
+    ) -> list[PairResult]:
+        """One call of a replica, with at most ``scaling.max_pairs`` pairs; with ``on_text``, of one. If the replica
+        dies before its first piece, another one is called, once."""
+        from ray.exceptions import RayActorError, RayTaskError
+        from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+
+        (model, options), may_repeat = key, True
+        response: Any
+        while True:
+            if on_text is None:
+                response = self._handle.caption.remote(model, pairs, options)
+            else:
+                response = self._handle.options(stream=True).stream_answer.remote(model, pairs[0], options)
+            try:
+                if on_text is None:
+                    results: list[PairResult] | str = await response
+                else:
+                    async for item in response:
+                        if isinstance(item, str):
+                            may_repeat = False
+                            on_text(item)
+                        else:
+                            results = item.value
+                break
+            except asyncio.CancelledError:
+                response.cancel()
+                raise
+            except RayActorError as error:  # it died or cannot be reached
+                if not may_repeat:
+                    raise Overloaded("the replica died during this request; try again") from error
+                may_repeat = False
+            except BackPressureError as error:
+                raise Overloaded from error
+            except DeploymentUnavailableError as error:
+                raise Overloaded("no replica of the captioner can be started; see Serve's status and log") from error
+            except RayTaskError as error:
+                if isinstance(error.cause, Overloaded):
+                    raise error.cause from None
+                raise
+        if isinstance(results, str):
+            raise ValueError(results)
+        return results
+
+    async def models(self) -> list[ModelStatus]:
+        from ray.exceptions import RayError
+        from ray.serve.exceptions import RayServeException
+
+        # A replica is asked only if one runs: the question would start one.
+        if time.monotonic() - self._models_at > _STATUS_S and await self._is_running():
+            self._models_at = time.monotonic()
+            with suppress(RayError, RayServeException):  # it ended meanwhile: what was known is still the best answer
+                self._models = await self._handle.models.remote()
+        return self._models
+
+    async def ready(self) -> str | None:
+        is_running = await self._is_running()
+        if self._status is not None and self._status.status in ("UNHEALTHY", "DEPLOY_FAILED"):
+            return "the replicas of the captioner fail; see Serve's status and log"
+        return None if is_running or self._may_sleep else "no replica of the captioner is running yet"
+
+    async def _is_running(self) -> bool:
+        """Whether a replica is running, by Serve's controller."""
+        from ray import serve
+
+        if time.monotonic() - self._status_at > _STATUS_S:
+            name = serve.get_replica_context().app_name
+            applications = (await asyncio.to_thread(serve.status)).applications
+            self._status = applications[name].deployments.get("Model") if name in applications else None
+            self._status_at = time.monotonic()
+        return self._status is not None and self._status.replica_states.get("RUNNING", 0) > 0
 
 
 class Front:
@@ -46,9 +151,7 @@ class Front:
         enter_root()
         return_large_blocks()
         bind_to_node_address()
-        self._config = config
-        self._drain = Drain()
-        self._backend = Replicas(config, model)
+        self._config, self._drain, self._backend = config, Drain(), Replicas(config, model)
         if path is not None:
             self._connections = Connections(config.limits)
             self._server = limited_server(self.__serve_build_asgi_app__(), self._connections)

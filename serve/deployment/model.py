@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from idc.config import enter_root
 from serve.backend import EncodedPair, ModelStatus, Options, Overloaded, PairResult
@@ -19,17 +18,17 @@ from serve.deployment.ray_internals import bind_to_node_address
 from serve.deployment.scaling import PAIRS
 from serve.log import log
 from serve.pieces import Done, Hear, pieces
-from serve.versions import Resolver, public_name
+from serve.versions import SCHEME, Resolver
 
 if TYPE_CHECKING:
     from serve.captioner import ServedCaptioner
 
-
 _IMAGES = 8
 """The decoded images that are held at once have as many pixels as so many of the largest: 600 MB by default."""
-_RETRY_POLLS = 10
-"""A version that could not be loaded is tried again after this many polls."""
-_SEE_LOG = "see the server log for the reason"
+_POLL_S = 5.0
+"""Between two look-ups of the versions."""
+_RETRY_S = 60.0
+"""Until a version that could not be loaded is tried again."""
 
 
 class Model:
@@ -39,25 +38,20 @@ class Model:
         enter_root()
         bind_to_node_address()
         self._config, self._loading = config, config.loading
-        self._asking: ThreadPoolExecutor | None = None
-        """Threads that ask an endpoint; it forms batches itself."""
+        limits, max_pairs, threads = config.limits, config.scaling.max_pairs, 1
         if (endpoint := config.loading.endpoint) is not None:
             # The whole answer has this time (Service.caption); an attempt that takes all of it is the last.
-            timeout_s = min(endpoint.timeout_s, config.limits.timeout_s)
-            endpoint = endpoint.model_copy(update={"timeout_s": timeout_s})
+            endpoint = endpoint.model_copy(update={"timeout_s": min(endpoint.timeout_s, limits.timeout_s)})
             self._loading = config.loading.model_copy(update={"endpoint": endpoint})
-            self._asking = ThreadPoolExecutor(endpoint.concurrency, thread_name_prefix="endpoint")
-        self._resolver = Resolver(config.registry.tracking_uri, config.loading.objects)
-        self._decoders = Decoders(
-            max(2, round(config.scaling.cpus)), config.limits.decode_s, config.limits.image_pixels
-        )
-        self._room = PixelRoom(_IMAGES * config.limits.image_pixels)
+            max_pairs, threads = 1, endpoint.concurrency  # it forms batches itself
+        self._resolver = Resolver(config.tracking_uri, config.loading.objects)
+        self._decoders = Decoders(max(2, round(config.scaling.cpus)), limits.decode_s, limits.image_pixels)
+        self._room = PixelRoom(_IMAGES * limits.image_pixels)
         self._batcher: Batcher[tuple[ServedCaptioner, Options], DecodedPair, PairResult] = Batcher(
-            _run, config.batching.max_pairs
+            lambda key, pairs: key[0].caption(pairs, key[1]), max_pairs, threads=threads
         )
         self._pairs = 0  # accepted and without a result
-        self._captioners: dict[str, tuple[str, ServedCaptioner]] = {}
-        """Model name -> the version that serves, as :meth:`Resolver.resolve` returns it, and its captioner."""
+        self._captioners: dict[str, ServedCaptioner] = {}
         self._statuses = {status.name: status for status in config.unknown_models()}
         self._not_before: dict[str, float] = {}
         """Version -> time of the next attempt to load it."""
@@ -68,7 +62,7 @@ class Model:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(self._config.registry.poll_s)
+            await asyncio.sleep(_POLL_S)
             await self._refresh()
 
     async def _refresh(self) -> list[str]:
@@ -76,46 +70,32 @@ class Model:
         progress keep theirs. Returns why models, or their newest versions, cannot be served."""
         faults = []
         for name, source in self._config.models.items():
-            serving, version = self._captioners.get(name), None
+            before, version, why = self._statuses[name], "", None
             try:
                 version = await asyncio.to_thread(self._resolver.resolve, source)
-                if serving is None or serving[0] != version:
+                status = replace(before, error=None)
+                if name not in self._captioners or version != before.version:
                     if self._not_before.get(version, 0.0) > time.monotonic():
                         continue
-                    self._captioners[name] = version, await asyncio.to_thread(self._load, version)
+                    self._captioners[name] = await asyncio.to_thread(self._load, source, version)
+                    status = ModelStatus(name, version, capabilities=self._captioners[name].capabilities)
             except Exception as error:  # whatever is wrong with a new version, the one before continues to serve
                 why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
                 faults.append(f"models.{name}: {why}")
-                if version is not None:
-                    self._not_before[version] = time.monotonic() + _RETRY_POLLS * self._config.registry.poll_s
-                shown = f"the version of {name}" if version is None else public_name(version)
-                what = f"{shown} cannot be {'looked up' if version is None else 'served'}; {_SEE_LOG}"
-                self._note(name, why, **{"error" if serving is None else "newer_error": what})
-            else:
-                captioner = self._captioners[name][1]
-                self._note(
-                    name,
-                    version=public_name(version),
-                    error=None,
-                    newer_error=None,
-                    capabilities=captioner.capabilities,
-                )
+                what = f"{version} cannot be served" if version else f"the version of {name} cannot be looked up"
+                status = replace(before, error=f"{what}; see the server log for the reason")
+                self._not_before[version] = time.monotonic() + _RETRY_S
+            if status != before:
+                self._statuses[name] = status
+                log(event="model" if why is None else "model_failed", model=name, version=status.version, error=why)
         return faults
 
-    def _note(self, name: str, why: str | None = None, **changes: Any) -> None:
-        """Change the status of a model. ``why`` goes to the log only, not to clients."""
-        before, after = self._statuses[name], replace(self._statuses[name], **changes)
-        if after != before:
-            self._statuses[name] = after
-            log(event="model" if why is None else "model_failed", model=name, version=after.version, error=why)
-
-    def _load(self, version: str) -> ServedCaptioner:
+    def _load(self, source: str, version: str) -> ServedCaptioner:
         from serve.captioner import ServedCaptioner
 
+        artifact = self._resolver.fetch(version if source.startswith(SCHEME) else source)
         scaling = self._config.scaling
-        folder = self._resolver.fetch(version, self._config.registry.cache)
-        threads = max(1, int(scaling.cpus))
-        captioner = ServedCaptioner(str(folder), self._loading, scaling.gpus, threads)
+        captioner = ServedCaptioner(artifact, self._loading, scaling.gpus, max(1, int(scaling.cpus)))
         captioner.warm_up()
         return captioner
 
@@ -135,36 +115,31 @@ class Model:
     async def caption(
         self, model: str, pairs: list[EncodedPair], options: Options, on_text: Hear | None = None
     ) -> list[PairResult] | str:
-        """One result per pair, for at most ``batching.max_pairs`` pairs; a text if the model does not support the
+        """One result per pair, for at most ``scaling.max_pairs`` pairs; a text if the model does not support the
         options.
 
         Raises:
             Overloaded: the model cannot be loaded.
         """
-        if model not in self._captioners:
+        version = self._statuses[model].version
+        if (captioner := self._captioners.get(model)) is None:
             raise Overloaded(str(self._statuses[model].error))
-        version, captioner = self._captioners[model]
         if reason := captioner.unsupported(options):
             return reason
+
+        async def captioned(group: list[EncodedPair]) -> list[PairResult]:
+            async with self._room.taken(group):
+                decoded = await asyncio.gather(*map(self._decoders.pair, group))
+                return await self._batcher.submit(
+                    (captioner, options), [pair._replace(on_text=on_text) for pair in decoded]
+                )
+
         self._pairs += len(pairs)
         try:
-            groups = self._room.groups(pairs)
-            done = await asyncio.gather(*(self._captioned(captioner, group, options, on_text) for group in groups))
-            return [replace(result, version=public_name(version)) for results in done for result in results]
+            groups = await asyncio.gather(*map(captioned, self._room.groups(pairs)))
+            return [replace(result, version=version) for results in groups for result in results]
         finally:
             self._pairs -= len(pairs)
-
-    async def _captioned(
-        self, captioner: ServedCaptioner, pairs: list[EncodedPair], options: Options, on_text: Hear | None
-    ) -> list[PairResult]:
-        async with self._room.taken(pairs):
-            decoded = await asyncio.gather(*(self._decoders.pair(pair) for pair in pairs))
-            listening = [pair._replace(on_text=on_text) for pair in decoded]
-            if self._asking is None:
-                return await self._batcher.submit((captioner, options), listening)
-            run = asyncio.get_running_loop().run_in_executor
-            asked = [run(self._asking, _run, (captioner, options), [pair]) for pair in listening]
-            return [result for (result,) in await asyncio.gather(*asked)]
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """The statistics of :func:`serve.deployment.scaling.by_pairs`; Serve calls it."""
@@ -176,8 +151,3 @@ class Model:
         for name, since in (("a batch", self._batcher.running_since), ("decoding", self._decoders.running_since)):
             if since is not None and asyncio.get_running_loop().time() - since > most:
                 raise RuntimeError(f"{name} has been running for more than {most:g} s")
-
-
-def _run(key: tuple[ServedCaptioner, Options], pairs: list[DecodedPair]) -> list[PairResult]:
-    captioner, options = key
-    return captioner.caption(pairs, options)

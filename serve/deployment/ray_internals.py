@@ -1,8 +1,5 @@
-"""Private interfaces of Ray that serving uses, all in this module. For each: what breaks without it, or with another
-version of Ray, and the test that says so. (Those of uvicorn are in :mod:`serve.listener`.)
-
-Nothing of Ray is imported with the module: Ray reads its environment when it is loaded.
-"""
+"""Private interfaces of Ray that serving uses, and what breaks without them. (Those of uvicorn are in
+:mod:`serve.listener`.) Nothing of Ray is imported with the module: Ray reads its environment when it is loaded."""
 
 from __future__ import annotations
 
@@ -13,9 +10,7 @@ from typing import Any
 def forward_output(forward: Callable[[Mapping[str, Any]], None]) -> None:
     """Give the output of Ray's processes to ``forward`` in place of Ray's own printing. Call it before ``ray.init``.
 
-    Ray has no setting for it: it prints the output of workers, and its own reports of dead workers, by this function.
-    Without: lines of the log have a coloured prefix and are no JSON (``tests/serve/test_command.py``:
-    ``test_the_log_that_it_left_is_json_lines``).
+    Without: lines of workers, and Ray's reports of dead ones, have a coloured prefix and are no JSON.
     """
     from ray._private import worker
 

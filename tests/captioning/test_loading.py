@@ -23,7 +23,7 @@ from serve.config import ServeConfig
         (EvaluateJob, {"artifact": "a", "pairs": "p", "out": "o"}, "speed"),
         (CaptionJob, {"artifact": "a", "input": "i", "out": "o"}, "speed"),
         (CalibrateJob, {"artifact": "a", "pairs": "p"}, "speed"),
-        (ServeConfig, {"models": {"m": "a"}, "auth": {"mode": "loopback"}}, "loading.speed"),
+        (ServeConfig, {"models": {"m": "a"}}, "loading.speed"),
     ],
 )
 def test_other_settings_are_refused_with_the_ones_to_take(job: Any, settings: dict[str, Any], field: str) -> None:

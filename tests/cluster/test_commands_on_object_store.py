@@ -109,13 +109,15 @@ def test_pairs_a_training_and_an_evaluation(s3: Store, tmp_path: Path) -> None:
 def test_a_server_takes_the_artifact_and_sees_a_new_one(s3: Store) -> None:
     folder = artifact_folder(SHIPPED)
     version = Resolver().resolve(MODEL)
-    assert version == f"{MODEL}@{artifact_identity(folder)[:12]}"
-    fetched = Resolver().fetch(version)
+    assert version == f"sha256:{artifact_identity(folder)[:12]}"
+    fetched = Resolver().fetch(MODEL)
     assert artifact_identity(fetched) == artifact_identity(folder)
     with pytest.raises(ValueError, match=f"{MODEL} is not on this machine; copy the artifact here"):
         add_file(MODEL, "notes.txt", "mine")
     s3.refuse()
     try:
-        assert Resolver().fetch(version) == fetched, "a replica that starts while the store is away"
+        assert (Resolver().resolve(MODEL), Resolver().fetch(MODEL)) == (version, fetched), (
+            "a replica starts without the store"
+        )
     finally:
         s3.answer()

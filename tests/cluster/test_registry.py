@@ -89,7 +89,9 @@ def place(tracking_uri: str, tmp_path: Path) -> Place:
 # -- registering ----------------------------------------------------------------------------------------------------
 
 
-def test_an_artifact_is_registered_once_and_gets_further_evaluations(place: Place, tmp_path: Path) -> None:
+def test_an_artifact_is_registered_once_and_gets_further_evaluations(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "registered as version 1 of captioner" in (said := place.add(1.0))
     assert (tmp_path / "mlartifacts").as_uri() in said, "files lie beside the database, and it says so"
     assert "is version 1 of captioner" in (said := place.add(1.0))
@@ -104,7 +106,8 @@ def test_an_artifact_is_registered_once_and_gets_further_evaluations(place: Plac
     assert scored.scores["CIDEr"] == pytest.approx(
         ev.load_evaluation(tmp_path / "evaluation-2.0").scores["CIDEr"], abs=1e-6
     )
-    fetched = Resolver(place.uri).fetch("models:/captioner/1", tmp_path / "cache")
+    monkeypatch.setenv("IDC_CACHE", str(tmp_path / "cache"))
+    fetched = Path(Resolver(place.uri).fetch("models:/captioner/1"))
     assert sorted(p.name for p in fetched.iterdir()) == sorted(p.name for p in (tmp_path / "artifact-1.0").iterdir())
 
 

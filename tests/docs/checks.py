@@ -235,7 +235,7 @@ def _is_route(method: str, path: str) -> bool:
     from serve.config import ServeConfig
 
     # The routes are those of any backend; none is asked.
-    config = load(ServeConfig, overrides={"models.demo": "artifact", "auth.mode": "loopback"})
+    config = load(ServeConfig, overrides={"models.demo": "artifact"})
     api = create_api(config, cast(Any, None))
     scope = {"type": "http", "method": method, "path": path, "headers": [], "root_path": ""}
     return any(route.matches(scope)[0] == Match.FULL for route in api.routes)

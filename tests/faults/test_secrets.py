@@ -68,7 +68,7 @@ def test_values_of_secret_variables_are_replaced_wherever_they_are(name: str, mo
 SETTINGS: dict[str, tuple[type[ConfigModel], list[str]]] = {
     "train": (TwinCapJob, ["name=x", "pairs=p", "train.steps=1", f"train.tracking.uri={URI}"]),
     "describe, a key for its name": (DescribeJob, ["pairs=p", "out=o", f"endpoint.api_key_variable={SECRET}"]),
-    "serve": (CommandConfig, ["models.a=models:/a@b", "auth.mode=loopback", f"registry.tracking_uri={URI}"]),
+    "serve": (CommandConfig, ["models.a=models:/a@b", f"tracking_uri={URI}"]),
     "data on S3": (DescribeJob, [f"pairs=s3://key:{SECRET}@bucket/pairs", "out=o"]),
 }
 

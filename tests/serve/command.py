@@ -66,11 +66,11 @@ def free_port() -> int:
 
 def start(folder: Path, port: int, *settings: str) -> Command:
     """Start the command in ``folder`` with Ray's own token authentication, as a user would."""
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"} | {"IDC_LOG": "json"}
     log = folder / f"log-{port}-{len(list(folder.glob('log-*')))}"
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            [sys.executable, "-m", "serve.app", f"port={port}", "verbose=true", *settings],
+            [sys.executable, "-m", "serve.app", f"port={port}", *settings],
             cwd=folder, env=environment, stdout=sink, stderr=subprocess.STDOUT,
         )  # fmt: skip
     return Command(process, f"http://127.0.0.1:{port}", log)

@@ -23,10 +23,10 @@ from serve.backend import EncodedPair, ModelStatus, Options, PairResult
 from serve.captioner import ServedCaptioner
 from serve.config import LimitsConfig, ServeConfig
 from serve.decoding import Decoders
-from serve.drain import Drain
+from serve.gate import Drain
 from serve.listener import Connections, limited_server
 from serve.pieces import Hear
-from serve.versions import Resolver, public_name
+from serve.versions import Resolver
 from tests.serve.bodies import Pair
 from tests.serve.waiting import PATIENCE_S
 
@@ -34,14 +34,14 @@ TOKEN = "the-token-of-a-test"
 HELD = 41
 
 
-def tokens_of(**tokens: str) -> list[dict[str, str]]:
+def tokens_of(**tokens: str) -> dict[str, str]:
     """``auth.tokens`` that accepts these tokens, each of the client that has its name."""
-    return [{"name": name, "sha256": hashlib.sha256(token.encode()).hexdigest()} for name, token in tokens.items()]
+    return {name: hashlib.sha256(token.encode()).hexdigest() for name, token in tokens.items()}
 
 
 def local_config(models: Mapping[str, str], **sections: object) -> ServeConfig:
     """A config for this machine alone."""
-    return ServeConfig.model_validate({"models": dict(models), "auth": {"mode": "loopback"}, **sections})
+    return ServeConfig.model_validate({"models": dict(models), **sections})
 
 
 @cache
@@ -66,7 +66,7 @@ class LocalBackend:
 
     def __init__(self, models: Mapping[str, str], load: LoadConfig = DEFAULTS):
         self.sources, self._load, self.captioners = models, load, dict[str, ServedCaptioner]()
-        self._versions = {name: public_name(Resolver().resolve(source)) for name, source in models.items()}
+        self._versions = {name: Resolver().resolve(source) for name, source in models.items()}
         self._thread, self._decoders = ThreadPoolExecutor(1), Decoders(2, 60)
         self.go_on, self.cancelled, self.asked = threading.Event(), threading.Event(), threading.Semaphore(0)
         self.captioner(next(iter(models)))
@@ -103,9 +103,6 @@ class LocalBackend:
 
     async def ready(self) -> str | None:
         return None
-
-    async def replicas(self) -> dict[str, int]:
-        return {"Model": 1}
 
 
 @contextmanager

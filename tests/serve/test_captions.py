@@ -19,7 +19,7 @@ from idc.captioning.contract import draw_map
 from idc.data.images import decode_image, encode_png
 from idc.training.artifact import artifact_identity
 from serve.api import create_api
-from serve.drain import Drain
+from serve.gate import Drain
 from serve.schema import CaptionAnswer, ErrorAnswer, StreamEnd
 from tests.serve.bodies import CAPTIONS, CHAT, PAIR, Pair, conversation, picture, result, saved, upload, url
 from tests.serve.conftest import TOKENS, TOOLS

@@ -35,7 +35,7 @@ from tests.vlm.artifacts import speaking_folder, wrapped
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 LARGE = Pair(*[picture(1500, 1500, shade=40)] * 2)
-SETTINGS = ("limits.timeout_s=300", "batching.max_pairs=2")
+SETTINGS = ("limits.timeout_s=300", "scaling.max_pairs=2")
 """Generous times for a busy machine; with small batches most pairs of a request wait in the front."""
 LIMITS = LimitsConfig()
 SLACK_MIB = 128.0

@@ -32,7 +32,7 @@ def test_without_a_model_auto_is_served_on_this_machine_alone_and_else_the_model
         return load(CommandConfig, config, {key: None if value == "null" else value for key, value in pairs})
 
     config = served("port=8001")
-    assert (config.models, config.auth.mode, config.host) == ({"auto": "auto"}, "loopback", "127.0.0.1")
+    assert (config.models, config.auth.tokens, config.host) == ({"auto": "auto"}, {}, "127.0.0.1")
     assert list(config.preflight()) == []
     assert served("--models.mine=runs/mine/artifact").models == {"mine": "runs/mine/artifact"}
 
@@ -50,7 +50,7 @@ def test_the_production_file_is_one_that_serve_and_we_know_entirely() -> None:
     assert set(text) <= set(ServeDeploySchema.model_fields)  # Serve itself takes keys that it does not know
     assert set(text["http_options"]) <= set(type(schema.http_options).model_fields)
     assert set(text["applications"][0]) <= set(type(application).model_fields)
-    assert load(ServeConfig, overrides=application.args).auth.mode == "token"
+    assert load(ServeConfig, overrides=application.args).auth.tokens
 
 
 def test_the_file_for_a_language_model_has_the_keys_of_ray_serve_llm_and_ours() -> None:
@@ -66,19 +66,19 @@ def test_the_file_for_a_language_model_has_the_keys_of_ray_serve_llm_and_ours() 
     assert config.loading.endpoint.url.endswith(f":{text['http_options']['port']}{model.route_prefix}/v1")
 
 
-GOOD: dict[str, Any] = {"models": {"a": "runs/a"}, "auth": {"mode": "loopback"}}
+GOOD: dict[str, Any] = {"models": {"a": "runs/a"}}
 
 
 @pytest.mark.parametrize(
     ("changes", "faults"),
     [
-        ({"auth": {"mode": "token"}}, ["auth.tokens: mode=token needs at least one"]),
-        ({"auth": {"mode": "loopback", "origins": ["https://*.example.org"]}}, ["auth.origins.0: "]),
+        ({"auth": {"tokens": {"me": "secret"}}}, ["auth.tokens.me: "]),
+        ({"auth": {"origins": ["https://*.example.org"]}}, ["auth.origins.0: "]),
         ({"models": {}}, ["models: empty; name at least one"]),
         ({"models": {"auto": "auto"}, "loading": {"endpoint": {"url": "http://x/v1"}}}, ["models: auto runs here"]),
         ({"limits": {"waiting_pairs": 127, "timeout_s": 0}}, ["limits.waiting_pairs: ", "limits.timeout_s: "]),
         ({"scaling": {"min_replicas": 3}}, ["scaling.min_replicas: 3"]),
-        ({"batching": {"max_pair": 4}}, ["batching.max_pair: no such setting; did you mean 'max_pairs'?"]),
+        ({"scaling": {"max_pair": 4}}, ["scaling.max_pair: no such setting; did you mean 'max_pairs'?"]),
     ],
 )
 def test_every_fault_is_named_with_its_place(changes: dict[str, Any], faults: list[str]) -> None:
@@ -93,6 +93,12 @@ def test_what_cannot_be_loaded_is_a_fault_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    models = {"champion": "models:/captioner@champion"}
+    config = load(CommandConfig, overrides={**GOOD, "models": models, "port": free_port()})
+    fault = "models.champion: models:/ sources need tracking_uri (or MLFLOW_TRACKING_URI)"
+    assert list(config.preflight()) == [fault]
+    with pytest.raises(ConfigError, match=re.escape(fault)):
+        build({**GOOD, "models": models})
     weights, words = {"w": torch.zeros(2)}, Vocabulary(["red"])
     for name in ("good", "cut", "deep"):
         write_artifact(tmp_path / name, system="procap", config={}, state_dict=weights, vocabulary=words)
@@ -103,12 +109,12 @@ def test_what_cannot_be_loaded_is_a_fault_before_anything_starts(
     cut, deep, registered = load(CommandConfig, overrides={**GOOD, "models": models, "port": free_port()}).preflight()
     assert re.match(rf"models\.cut: .*{WEIGHTS} is damaged", cut)
     assert re.match(r"models\.deep: .*nested too deep", deep)
-    assert registered == "models.registered: models:/ sources need registry.tracking_uri (or MLFLOW_TRACKING_URI)"
+    assert registered == "models.registered: models:/ sources need tracking_uri (or MLFLOW_TRACKING_URI)"
 
 
 def test_behind_haproxy_nobody_counts_as_local(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_SERVE_ENABLE_HA_PROXY", "1")
-    with pytest.raises(ConfigError, match="loopback cannot identify clients behind HAProxy"):
+    with pytest.raises(ConfigError, match=r"auth\.tokens: needed behind HAProxy"):
         build(GOOD)
 
 
@@ -123,6 +129,6 @@ def test_the_command_names_what_is_missing_and_what_is_taken(tmp_path: Path) -> 
         )  # fmt: skip
     assert run.returncode == 2
     assert f"port: cannot listen on 127.0.0.1:{port} (Address already in use)" in run.stderr
-    assert "models.mine: no artifact at 'runs/mine/artifact'; name the artifact folder of a run" in run.stderr
-    with pytest.raises(ConfigError, match=r"accepts only requests from localhost, but host='0\.0\.0\.0'"):
+    assert "models.mine: runs/mine/artifact is not an artifact (it has no config.json)" in run.stderr
+    with pytest.raises(ConfigError, match=r"host: '0\.0\.0\.0' needs auth\.tokens"):
         load(CommandConfig, overrides={**GOOD, "host": "0.0.0.0"})

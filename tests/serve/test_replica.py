@@ -22,7 +22,7 @@ from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import decode_image, encode_png
 from idc.systems import OBJECTS, REGIONS
 from serve.backend import EncodedPair, Options, PairResult
-from serve.batching import Batcher, Joiner
+from serve.batching import Batcher
 from serve.captioner import ServedCaptioner
 from serve.decoding import Decoders, PixelRoom
 from serve.deployment.model import Model
@@ -142,7 +142,7 @@ async def asked(together: Any, *requests: list[int], key: str = "a") -> list[asy
 @in_loop
 async def test_items_that_arrive_while_the_function_is_busy_form_the_next_batches() -> None:
     squares = Squares()
-    batcher = Batcher(squares.batch, max_items=4)
+    batcher = Batcher(squares.batch, max_items=4, threads=1)
     tasks = await asked(batcher, [1])
     await happens(lambda: len(squares.calls) == 1)
     for key, items in (("a", [2, 3, 4]), ("b", [5]), ("a", [6, 7]), ("c", [])):
@@ -156,7 +156,8 @@ async def test_items_that_arrive_while_the_function_is_busy_form_the_next_batche
 @in_loop
 async def test_a_fault_affects_its_batch_only_and_items_of_callers_that_left_are_dropped(kind: str) -> None:
     squares = Squares()
-    together: Any = Batcher(squares.batch, 2) if kind == "batches" else Joiner(squares.call, 2, LONG_S)
+    batches, calls = Batcher(squares.batch, 2, threads=1), Batcher(squares.call, 2, wait_s=LONG_S)
+    together = batches if kind == "batches" else calls
     first = await asked(together, [0])
     await happens(lambda: len(squares.calls) == 1)
     leaving, *others = await asked(together, [2], [13], [1], [3], [4])
@@ -173,7 +174,7 @@ async def test_a_fault_affects_its_batch_only_and_items_of_callers_that_left_are
 @in_loop
 async def test_a_request_alone_is_sent_at_once_and_later_ones_share_a_call_when_it_is_full() -> None:
     squares = Squares()
-    joiner = Joiner(squares.call, max_items=4, wait_s=LONG_S)
+    joiner = Batcher(squares.call, max_items=4, wait_s=LONG_S)
     first = await asked(joiner, [1])
     await happens(lambda: squares.calls == [("a", [1])])
     others = await asked(joiner, [2], [3, 4], [5], list(range(6)))
@@ -186,7 +187,7 @@ async def test_a_request_alone_is_sent_at_once_and_later_ones_share_a_call_when_
 @in_loop
 async def test_other_keys_do_not_wait_and_a_call_that_is_not_full_is_sent_after_the_wait() -> None:
     squares = Squares()
-    joiner = Joiner(squares.call, max_items=4, wait_s=0.01)
+    joiner = Batcher(squares.call, max_items=4, wait_s=0.01)
     tasks = await asked(joiner, [1])
     await happens(lambda: len(squares.calls) == 1)
     tasks += await asked(joiner, [2], key="b")
@@ -201,12 +202,12 @@ async def test_other_keys_do_not_wait_and_a_call_that_is_not_full_is_sent_after_
 @in_loop
 async def test_a_caller_that_leaves_takes_its_items_along_and_the_last_one_the_call() -> None:
     squares = Squares()
-    joiner = Joiner(squares.call, max_items=3, wait_s=LONG_S)
+    joiner = Batcher(squares.call, max_items=3, wait_s=LONG_S)
     first = await asked(joiner, [1])
     await happens(lambda: len(squares.calls) == 1)
     leaving, *others = await asked(joiner, [2], [3], [4])
-    leaving.cancel()  # its call has been sent, for the others too
     await happens(lambda: len(squares.calls) == 2)
+    leaving.cancel()  # its call has been sent, for the others too
     squares.release(2)
     assert await asyncio.gather(*first, *others) == [[1], [9], [16]]
 
@@ -224,7 +225,7 @@ async def test_a_caller_that_leaves_takes_its_items_along_and_the_last_one_the_c
 async def test_a_shared_call_does_not_belong_to_the_request_that_began_it() -> None:
     """Serve cancels the calls made in a request's context when its client leaves."""
     squares = Squares()
-    joiner = Joiner(squares.call, max_items=2, wait_s=LONG_S)
+    joiner = Batcher(squares.call, max_items=2, wait_s=LONG_S)
     squares.release(2)
     REQUEST.set("mine")
     await joiner.submit("a", [1])

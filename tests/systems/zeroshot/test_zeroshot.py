@@ -75,7 +75,7 @@ def test_a_base_elsewhere_is_found_by_its_setting_and_another_model_refused(base
     base.rename(moved)
     with pytest.raises(ValueError, match=f"there is no folder {base}; give the folder"):
         CaptionerLoader(str(out), LoadConfig())
-    config = CommandConfig.model_validate({"models": {"mine": str(out)}, "auth": {"mode": "loopback"}})
+    config = CommandConfig.model_validate({"models": {"mine": str(out)}})
     assert [fault for fault in config.preflight() if fault.startswith("models.mine: base.source: there is no folder")]
     captioner = CaptionerLoader(str(out), LoadConfig(base=BaseAt(source=str(moved))))()
     assert captioner(BEFORES, AFTERS) == list(CAPTIONS)
