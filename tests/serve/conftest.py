@@ -15,7 +15,7 @@ from tests.serve.local import TOKEN, LocalBackend, client_of, tokens_of
 TOOLS = "https://tools.example.org"
 """The origin whose pages may ask the server with tokens."""
 TOKENS = {"tester": TOKEN, "first": "a-token", "second": "another-token", "third": "one-more"}
-AUTH = {"mode": "token", "tokens": tokens_of(**TOKENS), "origins": [TOOLS]}
+AUTH = {"tokens": tokens_of(**TOKENS), "origins": [TOOLS]}
 MODELS = {
     "demo": "an artifact", "shipped": SHIPPED, "auto": AUTO, "satellite": SHIPPED_SATELLITE, "regions": REGIONS,
 }  # fmt: skip

@@ -248,7 +248,7 @@ def test_pages_of_an_allowed_origin_may_ask_and_read_and_others_neither(closed: 
 
 
 def test_queues_have_ends_for_each_and_for_all(held: LocalBackend, artifact: str) -> None:
-    auth = {"mode": "token", "tokens": tokens_of(**TOKENS)}
+    auth = {"tokens": tokens_of(**TOKENS)}
     with (
         client_of(held, auth=auth, limits={"waiting_pairs": 128}) as client,
         ThreadPoolExecutor(8) as threads,

@@ -50,7 +50,7 @@ def test_ray_gets_the_numbers_of_the_metrics_page(monkeypatch: pytest.MonkeyPatc
         ("idc_pairs", ("refused",)): 1,
         ("idc_pairs_waiting", ()): 1,
     }
-    text = served.text([], {}).decode()
+    text = served.text([]).decode()
     for (name, _), value in in_ray.items():
         assert re.search(rf"^{name}(_total)?({{.*}})? {value}\.0$", text, re.MULTILINE), name
 

@@ -89,6 +89,12 @@ def test_an_artifact_that_was_exchanged_or_cut_short_is_not_the_registered_one(r
     content = weights.read_bytes()
     weights.write_bytes(content[:-4] + b"\0\0\0\0")
     with pytest.raises(ValueError, match="differs from the registered artifact; register it again"):
+        registry.fetch()
+    weights.unlink()
+    with pytest.raises(ValueError, match=r"incomplete, model\.safetensors is missing"):
+        registry.fetch()
+    weights.write_bytes(content)
+    assert weight(registry.fetch()) == 1.0, "what was cut short does not count"
 
 
 def test_the_same_number_in_another_registry_is_another_version(
