@@ -164,7 +164,8 @@ def test_bodies_take_at_most_the_configured_memory_also_when_they_come_again(ser
 def test_an_answer_whose_replica_dies_ends_with_an_error(tmp_path: Path) -> None:
     """A thousand tokens take seconds; a replica that is killed after the first has not generated the last."""
     artifact = wrapped(tmp_path / "artifact", folder=endless(tmp_path / "model"))
-    messages: Any = conversation(*(url(picture(90, shade=shade)) for shade in (80, 140)))["messages"]
+    text, *images = conversation(*(url(picture(90, shade=shade)) for shade in (80, 140)))["messages"][0]["content"]
+    messages: Any = [{"role": "user", "content": [*images, text]}]
     with (
         serving(tmp_path, f"models.vlm={artifact}", SETTINGS[0]) as command,
         openai.OpenAI(base_url=f"{command.url}/v1", api_key="none", max_retries=0) as chat,

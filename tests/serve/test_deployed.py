@@ -25,6 +25,7 @@ from tests.serve.bodies import CAPTIONS, PAIR, Pair, picture, upload
 from tests.serve.command import free_port
 from tests.serve.load import CLIENTS, Load, load
 from tests.serve.local import TOKEN, described, tokens_of
+from tests.serve.test_versions import Registry
 from tests.serve.waiting import until
 
 pytestmark = pytest.mark.ray
@@ -43,7 +44,7 @@ class Deployed:
     url: str
     args: dict[str, Any]
     artifacts: dict[str, Path]
-    mlflow: Any
+    registry: Registry
 
     def client(self) -> httpx2.Client:
         return httpx2.Client(base_url=self.url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=120)
@@ -53,7 +54,7 @@ class Deployed:
             return dict(client.post(CAPTIONS, **upload(*pairs, model=model)).raise_for_status().json())
 
     def promote(self, version: str) -> None:
-        self.mlflow.set_registered_model_alias("captioner", "champion", version[-1])
+        self.registry.client.set_registered_model_alias("captioner", "champion", version[-1])
 
 
 def perturbed(artifact: Path, target: Path, factor: float) -> Path:
@@ -71,34 +72,29 @@ def app(
     ray_session: None, artifact: str, mlflow_database: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployed]:
     """Two models, one of them the champion of a registry with three versions, of which the third is broken."""
-    from mlflow import MlflowClient
     from ray import serve
 
     from serve.app import build
     from serve.deployment.application import APPLICATION
 
     folder = tmp_path_factory.mktemp("app")
-    uri = f"sqlite:///{shutil.copyfile(mlflow_database, folder / 'mlflow.db')}"
-    mlflow = MlflowClient(tracking_uri=uri)
-    run_id = mlflow.create_run(mlflow.create_experiment("idc", (folder / "mlartifacts").as_uri())).info.run_id
-    mlflow.create_registered_model("captioner")
+    registry = Registry(f"sqlite:///{shutil.copyfile(mlflow_database, folder / 'mlflow.db')}", folder)
     artifacts = {
         version: perturbed(Path(artifact), folder / version[-1], 1 + int(version[-1]) / 50)
         for version in (FIRST, SECOND, BROKEN)
     }
     (artifacts[BROKEN] / "model.safetensors").write_bytes(b"broken")
-    for version, made in artifacts.items():
-        mlflow.log_artifacts(run_id, str(made), version[-1])
-        mlflow.create_model_version("captioner", f"runs:/{run_id}/{version[-1]}", run_id)
+    for changed in artifacts.values():
+        registry.add(changed)
     port = free_port()
     args = {
         "models": {"champion": "models:/captioner@champion", "folder": artifact},
         "auth": {"tokens": tokens_of(tester=TOKEN)},
         "batching": {"max_pairs": 4},
         "scaling": {"min_replicas": 2, "max_replicas": 2, "cpus": 0.5},
-        "registry": {"tracking_uri": uri, "poll_s": 0.3, "cache": str(folder / "cache")},
+        "registry": {"tracking_uri": registry.uri, "poll_s": 0.3, "cache": str(registry.cache)},
     }
-    app = Deployed(f"http://127.0.0.1:{port}", args, artifacts, mlflow)
+    app = Deployed(f"http://127.0.0.1:{port}", args, artifacts, registry)
     app.promote(FIRST)
     serve.start(http_options={"host": "127.0.0.1", "port": port}, logging_config={"log_level": "WARNING"})
     serve.run(build(args), name=APPLICATION)

@@ -71,24 +71,20 @@ def test_pairs_of_all_replicas_and_calls_that_wait_decide_how_many_there_are(
 
 
 def test_log_lines_of_replicas_stay_as_they_are_and_others_become_entries(capsys: pytest.CaptureFixture[str]) -> None:
-    log(event="request", status=200)
-    ours = capsys.readouterr().out.rstrip("\n")
-    coloured = "\x1b[33mWARNING\x1b[0m 2026 a replica died"
-    forward({"lines": [ours, coloured, "", '{"time": 3'], "actor_name": "Front", "pid": 7, "is_err": True})
-    forward({"lines": ["======== Autoscaler status"], "pid": "autoscaler"})
-    printed = capsys.readouterr()
-    same, *others = printed.out.splitlines()
-    assert (same, printed.err) == (ours, "")
-    fields = [(entry["event"], entry["process"], entry["message"]) for entry in map(json.loads, others)]
-    assert fields == [("output", "Front", "WARNING 2026 a replica died"), ("output", "Front", '{"time": 3')]
-
-
-def test_without_verbose_only_failures_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without ``verbose`` only failures are printed, a line that was cut off among them."""
     log(event="request", status=200)
     log(event="request", status=422, error="not_an_image")
     log(event="request", status=500, failure="Traceback ...")
     log(event="model_failed", model="demo", error="damaged")
     lines = capsys.readouterr().out.splitlines()
-    forward({"lines": [*lines, "noise of a worker", lines[0][:40]], "actor_name": "Front", "pid": 7}, verbose=False)
+    cut = lines[0][:40]
+    others = ["\x1b[33mWARNING\x1b[0m 2026 a replica died", "", '{"time": 3']
+    batch = {"lines": [*lines, *others], "actor_name": "Front", "pid": 7}
+    forward(batch)
+    forward({"lines": ["======== Autoscaler status"], "pid": "autoscaler"})
+    forward({**batch, "lines": [*lines, "noise of a worker", cut]}, verbose=False)
     printed = capsys.readouterr()
-    assert (printed.out, printed.err.splitlines()) == ("", [*lines[2:], lines[0][:40]])
+    same, added = printed.out.splitlines()[: len(lines)], map(json.loads, printed.out.splitlines()[len(lines) :])
+    assert (same, printed.err.splitlines()) == (lines, [*lines[2:], cut])
+    fields = [(entry["event"], entry["process"], entry["message"]) for entry in added]
+    assert fields == [("output", "Front", "WARNING 2026 a replica died"), ("output", "Front", '{"time": 3')]

@@ -34,16 +34,20 @@ class Registry:
         self.run_id = self.client.create_run(experiment).info.run_id
         self.client.create_registered_model("captioner")
 
-    def add(self, value: float) -> str:
+    def add(self, artifact: Path, **tags: str) -> None:
+        """Add a version."""
+        self.client.log_artifacts(self.run_id, str(artifact), artifact.name)
+        source = f"runs:/{self.run_id}/{artifact.name}"
+        self.client.create_model_version("captioner", source, self.run_id, tags)
+
+    def add_weight(self, value: float) -> None:
         """Add a version with an artifact of its own."""
         artifact = make_artifact(self.folder / f"artifact-{value}", value)
-        self.client.log_artifacts(self.run_id, str(artifact), f"{value}/artifact")
-        source, tags = f"runs:/{self.run_id}/{value}/artifact", {IDENTITY_TAG: artifact_identity(artifact)}
-        return str(self.client.create_model_version("captioner", source, self.run_id, tags).version)
+        self.add(artifact, **{IDENTITY_TAG: artifact_identity(artifact)})
 
     def weights(self, value: float) -> Path:
         """In MLflow's storage."""
-        return self.folder / f"mlartifacts/{self.run_id}/artifacts/{value}/artifact/{WEIGHTS}"
+        return self.folder / f"mlartifacts/{self.run_id}/artifacts/artifact-{value}/{WEIGHTS}"
 
     def fetch(self, version: int = 1) -> Path:
         return Path(Resolver(self.uri).fetch(f"models:/captioner/{version}"))
@@ -53,7 +57,7 @@ class Registry:
 def registry(tracking_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     registry = Registry(tracking_uri, tmp_path)
     monkeypatch.setenv("IDC_CACHE", str(registry.cache))
-    registry.add(1.0)
+    registry.add_weight(1.0)
     return registry
 
 
@@ -103,7 +107,7 @@ def test_the_same_number_in_another_registry_is_another_version(
     (tmp_path / "other").mkdir()
     shutil.copyfile(mlflow_database, tmp_path / "other" / "mlflow.db")
     other = Registry(f"sqlite:///{tmp_path / 'other' / 'mlflow.db'}", tmp_path / "other")
-    other.add(2.0)
+    other.add_weight(2.0)
     assert (weight(registry.fetch()), weight(other.fetch())) == (1.0, 2.0)
 
 
