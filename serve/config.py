@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
@@ -140,6 +139,8 @@ class CommandConfig(ServeConfig):
             yield f"host: {self.host!r} needs auth.tokens; without, only requests from localhost are accepted"
 
     def preflight(self) -> Iterator[str]:
+        from serve.listener import SharedPort  # uvicorn, which `--help` does not need
+
         resolver = Resolver(self.tracking_uri, self.loading.objects)
         for name, source in self.models.items():
             try:
@@ -148,10 +149,8 @@ class CommandConfig(ServeConfig):
                     CaptionerLoader(source, self.loading)  # its base model is here, and the right one
             except ValueError as error:
                 yield f"models.{name}: {error}"
-        with socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((self.host, self.port))
-            except OSError as error:
-                where = f"{self.host}:{self.port}"
-                yield f"port: cannot listen on {where} ({error.strerror}); try port={self.port + 1}"
+        try:
+            SharedPort(self.host, self.port).close()
+        except OSError as error:
+            where = f"{self.host}:{self.port}"
+            yield f"port: cannot listen on {where} ({error.strerror}); try port={self.port + 1}"

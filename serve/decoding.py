@@ -27,8 +27,6 @@ from serve.pieces import Hear
 
 _NAME = "bytes of a request"
 Decoded = TypeVar("Decoded")
-"""What a decoder returns."""
-
 _LIGHT_BYTES, _LIGHT_PIXELS = 2**18, 2**20
 """An image of at most so many takes a fraction of a second, whatever is in it: it is decoded in a thread."""
 
@@ -45,10 +43,9 @@ class DecodedPair(NamedTuple):
 
 
 class Decoders:
-    """Decodes the images of pairs, several at a time; for one event loop.
-
-    A process starts with its first image. It ends if the request of its image is given up (the task is cancelled), if
-    the image takes too long, and if it crashes the decoder; another one takes its place.
+    """Decodes the images of pairs, several at a time; for one event loop. A process ends if the request of its image is
+    given up (the task is cancelled), if the image takes too long, and if it crashes the decoder; another one takes its
+    place.
 
     Args:
         count: number of processes, and of threads for small images.

@@ -84,7 +84,7 @@ class Drain:
 
 
 class RequestMiddleware:
-    """The middleware; see the module."""
+    """See the module."""
 
     def __init__(self, app: ASGIApp, *, auth: AuthConfig, limits: LimitsConfig, drain: Drain, metrics: ServingMetrics):
         self._app, self._auth, self._limits, self._drain, self._metrics = app, auth, limits, drain, metrics
@@ -193,11 +193,8 @@ class RequestMiddleware:
 
 
 def caller_of(auth: AuthConfig, address: str | None, headers: Headers, is_open: bool = False) -> str:
-    """The caller for logs and limits: the name of its token, or the ``address`` of the connection's peer.
-
-    Raises:
-        ApiError: 401 or 403.
-    """
+    """The caller for logs and limits: the name of its token, or the ``address`` of the connection's peer. Others are
+    refused by 401 or 403."""
     if not auth.tokens:
         # Behind a proxy the peer is the proxy, and its headers about the client can be forged.
         if not is_loopback(address) or {"forwarded", "x-forwarded-for", "x-real-ip"} & set(headers):
@@ -222,11 +219,7 @@ def caller_of(auth: AuthConfig, address: str | None, headers: Headers, is_open: 
 
 
 def check_origin(headers: Headers, allowed: Collection[str]) -> None:
-    """Check that a request does not come from a foreign page whose origin is not ``allowed``.
-
-    Raises:
-        ApiError: 403, it does.
-    """
+    """Refuse (403) a request that comes from a foreign page whose origin is not ``allowed``."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "").lower()
     if origin in allowed:
         return

@@ -1,13 +1,9 @@
 """The socket of ``python -m serve.app``: shared by its fronts, with limits on HTTP connections before any route.
 
-:class:`SharedPort` is the bound socket, which the command keeps open while fronts, which are other processes, come and
-go. :class:`LimitedProtocol` is uvicorn's protocol with limits on the size of a head, the time of a request and the
-number of connections, none of which uvicorn has. The size and time of a body that is being read are limited by
-``serve/gate.py``, also where Serve's proxy listens.
-
-uvicorn has no public interface for this: its protocol's methods and attributes (``cycle``, ``pipeline``, ``flow``,
-``_start_asgi_task``) are those of the pinned version, and used in this module alone. With another version limits or the
-answers to refused requests may be missing: each has its test in ``tests/serve/test_listener.py``.
+uvicorn limits neither the size of a head nor the time of a request nor connections, and has no public interface for it:
+its protocol's methods and attributes (``cycle``, ``pipeline``, ``flow``, ``_start_asgi_task``) are those of the pinned
+version, and used in this module alone. The size and time of a body that is being read are limited by ``serve/gate.py``,
+also where Serve's proxy listens.
 """
 
 from __future__ import annotations
@@ -15,9 +11,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
-import shutil
 import socket
-import tempfile
 import threading
 import time
 import uuid
@@ -25,7 +19,7 @@ from collections import Counter
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
-from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import httptools
@@ -50,12 +44,9 @@ _LOG_S = 1.0
 
 
 class SharedPort:
-    """A TCP socket bound to an address, and a thread that passes it to processes that call :func:`receive_socket`.
-
-    Connections that arrive while no front accepts them, because it was killed or is being replaced, wait in its queue.
-
-    Attributes:
-        path: the Unix socket on which it is passed, in a folder that only this user can enter.
+    """A TCP socket bound to an address, and a thread that passes it to processes that call :func:`receive_socket` with
+    its ``path``. Connections that arrive while no front accepts them, because it was killed or is being replaced, wait
+    in its queue.
 
     Raises:
         OSError: the address cannot be bound.
@@ -71,8 +62,8 @@ class SharedPort:
             raise
         # Nobody else may bind the address during the seconds until a front listens.
         self._shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-        self._folder = tempfile.mkdtemp(prefix="idc-serve-", dir="/tmp")  # socket paths have at most 107 characters
-        self.path = str(Path(self._folder) / "port")
+        self._folder = TemporaryDirectory(prefix="idc-serve-", dir="/tmp")  # socket paths have at most 107 characters
+        self.path = f"{self._folder.name}/port"
         self._passing = socket.socket(socket.AF_UNIX)
         self._passing.bind(self.path)
         self._passing.listen()
@@ -91,7 +82,7 @@ class SharedPort:
         with suppress(OSError):
             self._passing.shutdown(socket.SHUT_RDWR)  # ends the thread's accept()
         self._passing.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.cleanup()
 
 
 def receive_socket(path: str) -> socket.socket:
@@ -137,12 +128,8 @@ class Connections:
         return len(self._open)
 
     def admit(self, connection: LimitedProtocol) -> bool:
-        """Count a new connection. If no place is left, one that was refused is closed, else the one that has been idle
-        longest.
-
-        Returns:
-            False if no place is left and no connection is idle.
-        """
+        """Count a new connection; if no place is left, close one that was refused, else the one that has been idle
+        longest. False if there is none."""
         of_client = [other for other in self._open if other.client_key == connection.client_key]
         for others, most in ((of_client, self.limits.connections_each), (self._open, self.limits.connections)):
             if len(others) >= most:

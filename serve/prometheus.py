@@ -41,7 +41,6 @@ class ServingMetrics:
             if in_ray is not None:
                 bounds = {"boundaries": _BUCKETS_S} if kind == "Histogram" else {}
                 self._in_ray[name] = getattr(in_ray, kind)(name, text, tag_keys=labels, **bounds)
-        self._pairs_waiting = 0
         self.wait(0)
         text = "1 for the current version of a model name."
         self._models = Gauge("idc_model_info", text, ("model", "version"), registry=self._registry)
@@ -59,9 +58,8 @@ class ServingMetrics:
         self._record("idc_request_seconds", context.seconds(), context.route)
 
     def wait(self, pairs: int) -> None:
-        """Add accepted pairs to those that are not answered yet; negative: answered ones."""
-        self._pairs_waiting += pairs
-        self._record("idc_pairs_waiting", self._pairs_waiting)
+        """So many pairs are accepted and not answered yet."""
+        self._record("idc_pairs_waiting", pairs)
 
     def pairs(self, results: Sequence[PairResult]) -> None:
         """Count answered pairs."""

@@ -63,12 +63,12 @@ class Service:
         if self._waiting.total() + pairs > limits.waiting_pairs:
             raise busy("too many pairs are waiting; try again")
         self._waiting[caller] += pairs
-        self.metrics.wait(pairs)
+        self.metrics.wait(self._waiting.total())
         try:
             yield
         finally:
             self._waiting -= Counter({caller: pairs})  # without callers that have none
-            self.metrics.wait(-pairs)
+            self.metrics.wait(self._waiting.total())
 
 
 @dataclass

@@ -48,10 +48,8 @@ _LOCAL_DEFAULTS = {
 
 
 def run_server(config: CommandConfig) -> None:
-    """Serve until SIGINT or SIGTERM, on a local Ray that ends with the command.
-
-    Accepted requests are answered before the end; a second SIGINT does not wait for them.
-    """
+    """Serve until SIGINT or SIGTERM, on a local Ray that ends with the command. Accepted requests are answered before
+    the end; a second SIGINT does not wait for them."""
     try:
         port = SharedPort(config.host, config.port)
     except OSError as error:  # taken since the config was checked
@@ -148,12 +146,8 @@ def _forward_logs() -> None:
 
 
 async def _until_drained(ended: threading.Event, timeout_s: float, port: SharedPort) -> None:
-    """Wait for the end of the command. Then make every front answer its accepted requests and refuse new ones, while
-    the ``Model`` replicas still run, and close the port.
-
-    Args:
-        timeout_s: requests that take longer are lost; their number is logged.
-    """
+    """Wait for the end of the command. Then make every front answer its accepted requests, but those that take longer
+    than ``timeout_s``, and refuse new ones, while the ``Model`` replicas still run, and close the port."""
     from ray import serve
     from ray.exceptions import RayError
     from ray.serve.exceptions import RayServeException

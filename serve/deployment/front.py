@@ -135,13 +135,8 @@ class Replicas:
 
 
 class Front:
-    """A replica that answers HTTP by :func:`serve.api.create_api`.
-
-    Args:
-        model: the replicas that hold the captioners.
-        path: where the command passes its socket (:class:`serve.listener.SharedPort`), at which the front then listens;
-            None behind Serve's proxy.
-    """
+    """A replica that answers HTTP by :func:`serve.api.create_api`: at the socket that the command passes at ``path``
+    (:class:`serve.listener.SharedPort`), or without a path behind Serve's proxy."""
 
     _server: uvicorn.Server | None = None
 

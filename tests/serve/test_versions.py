@@ -70,6 +70,9 @@ def test_folders_are_themselves_and_need_no_registry(tmp_path: Path) -> None:
     resolver = Resolver("sqlite:////nowhere/mlflow.db")
     assert resolver.resolve(str(artifact)) == f"sha256:{artifact_identity(artifact)[:12]}"
     assert resolver.fetch(str(artifact)) == str(artifact)
+    shutil.rmtree(artifact)
+    make_artifact(artifact, 2.0)
+    assert resolver.resolve(str(artifact)) == f"sha256:{artifact_identity(artifact)[:12]}"
     assert not (tmp_path / "cache").exists()
     with pytest.raises(ValueError, match=r"no config\.json"):
         resolver.resolve(str(tmp_path / "lost"))
