@@ -24,8 +24,6 @@ ROBUSTNESS_PAIRS = 120
 """Number of test pairs of the robustness, the first ones."""
 _WITHOUT_LOCAL = ("jobs/calibrate.py", "jobs/leaderboard.py", "jobs/merge_vlm.py")
 """Jobs without ``--local``."""
-_PARTS_WITHOUT_LOCAL = ("evaluations=", "artifacts.")
-"""Likewise the parts of `jobs/evaluate.py`, by the settings that choose them."""
 LEADERBOARD = "leaderboard"
 """Name of the leaderboard's folder in runs/FOLDER."""
 
@@ -79,7 +77,7 @@ def demo_steps(
         command = list(step.command)
         if step.trains and step.queue is not None:
             command.append(f"train.cpus_per_worker={_each_of_two()}")
-        if command[0] not in _WITHOUT_LOCAL and not any(word.startswith(_PARTS_WITHOUT_LOCAL) for word in command):
+        if command[0] not in _WITHOUT_LOCAL and not any(word.startswith("evaluations=") for word in command):
             command.append("--local")
         yield step._replace(command=command)
 
@@ -98,7 +96,6 @@ def _steps(folder: str, seeds: Sequence[int], systems: Sequence[DemoSystem], rob
     if robustness:
         yield from _corrupt(data, pairs)
     yield from in_two_queues([list(_of_system(system, per_seed, robustness)) for system in systems])
-    yield _throughput(per_seed[0], systems)
     yield _page(per_seed, systems)
     yield _leaderboard(per_seed, systems)
 
@@ -173,14 +170,6 @@ def _page(per_seed: Sequence[DemoFolders], systems: Sequence[DemoSystem]) -> Dem
     return DemoStep("write the page", [
         "jobs/evaluate.py", f"out={folders.runs}/report.html", f"evaluations={evaluations[0]}", *compared,
         f"pairs={folders.pairs}", *further, f"title={_listed([system.title for system in systems])} on rendered pairs",
-    ])  # fmt: skip
-
-
-def _throughput(folders: DemoFolders, systems: Sequence[DemoSystem]) -> DemoStep:
-    measured = f"{folders.runs}/throughput-{'-'.join(system.run for system in systems)}.json"
-    return DemoStep("measure tokens a second", [
-        "jobs/evaluate.py", *(f"artifacts.{system.title}={system.artifact(folders)}" for system in systems),
-        f"pairs={folders.pairs}", f"out={measured}",
     ])  # fmt: skip
 
 
