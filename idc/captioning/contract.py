@@ -3,15 +3,13 @@
 Every system's ``load_captioner(artifact, device, speed)`` returns a :class:`Captioner`. What only some
 captioners can do is a capability: without it the method raises :class:`Unsupported`. Imports no torch, and at the top
 nothing that is slow to import: the settings of most commands import this module, and `--help` needs no image.
-
-Long because what a captioner returns and what it can do are one contract, read together.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from idc.data.schema import Turn
@@ -58,7 +56,7 @@ class Candidate(NamedTuple):
         return math.exp(min(0.0, self.log_probability))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able dict with the field names that every API uses."""
+        """As :meth:`Description.to_dict`."""
         return {"caption": self.caption, "confidence": self.confidence, "log_probability": self.log_probability}
 
 
@@ -85,9 +83,9 @@ class InputSize(NamedTuple):
     before: tuple[int, int]
     after: tuple[int, int]
 
-    def to_dict(self) -> dict[str, list[int]]:
-        """JSON-able dict with the field names that every API uses: ``[height, width]`` of each image."""
-        return {"before": list(self.before), "after": list(self.after)}
+    def to_dict(self) -> dict[str, Any]:
+        """As :meth:`Description.to_dict`."""
+        return _json_able(self._asdict())
 
 
 @dataclass(frozen=True)
@@ -145,8 +143,8 @@ class Region:
     after: str
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able dict with the field names that every API uses."""
-        return {**asdict(self), "box": list(self.box)}
+        """As :meth:`Description.to_dict`."""
+        return _json_able(vars(self))
 
 
 @dataclass(frozen=True)
@@ -178,9 +176,12 @@ class Claim:
     after: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able dict with the field names that every API uses."""
-        boxes = {name: getattr(self, name) and list(getattr(self, name)) for name in ("box_before", "box_after")}
-        return {**asdict(self), **boxes}
+        """As :meth:`Description.to_dict`."""
+        return _json_able(vars(self))
+
+
+def _json_able(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
 
 
 @dataclass(frozen=True)
@@ -310,11 +311,7 @@ class Description:
 
 def assessment_text(fields: Mapping[str, Any]) -> str:
     """What is written behind a caption: "confidence 83 %; changed (probability of a change 97 %)". Without the
-    confidence where no model wrote the caption.
-
-    Args:
-        fields: of :meth:`Description.to_dict`, or a row of a table of captions.
-    """
+    confidence where no model wrote the caption. ``fields``: of :meth:`Description.to_dict`, or a row of a table."""
     verdict = fields["verdict"]
     if fields["verdict_text"] is not None:
         verdict = f"{verdict}: {fields['verdict_text']}"
@@ -327,10 +324,7 @@ def assessment_text(fields: Mapping[str, Any]) -> str:
 
 def sentence_without_model(fields: Mapping[str, Any]) -> str | None:
     """What `objects` says, as the sentence to show before a caption that is not to be trusted; None for other captions.
-
-    Args:
-        fields: as in :func:`assessment_text`.
-    """
+    ``fields``: as in :func:`assessment_text`."""
     if fields["familiar"] is not False or fields["objects_text"] is None:
         return None
     return f"objects: {fields['objects_text']}"
@@ -355,11 +349,7 @@ def draw_map(change_map: np.ndarray, size: Sequence[int], side: int = MAP_SIDE) 
 
 
 def number_of_pairs(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> int:
-    """Number of pairs of a batch.
-
-    Raises:
-        ValueError: there are not as many images before as after.
-    """
+    """Number of pairs of a batch, which has as many images before as after, or is refused by a ValueError."""
     if len(befores) != len(afters):
         raise ValueError(f"{len(befores)} before and {len(afters)} after images: give as many of each")
     return len(befores)
