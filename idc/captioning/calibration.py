@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -28,19 +28,7 @@ BINS = 10
 _OF_ANY = ("says_change", "log_probability", "signed_log_probability")
 """Inputs that every captioner has."""
 YES = "yes"
-"""Input of captioners that are asked whether anything changed (:class:`AskedCaptioner`): the log-odds of "yes"."""
-
-
-@runtime_checkable
-class AskedCaptioner(Protocol):
-    """A captioner that can also be asked, per pair, whether anything changed.
-
-    Attributes:
-        asks_change: whether it is; its descriptions then have the evidence :data:`YES`. Set while a calibration is
-            fitted; a loaded captioner is asked if its calibration reads the answer.
-    """
-
-    asks_change: bool
+"""Input of captioners that are asked whether anything changed: the log-odds of "yes"."""
 
 
 class _Record(BaseModel):
@@ -168,11 +156,11 @@ def fit_calibration(rows: Sequence[Mapping[str, float]], changed: Sequence[bool]
     }
 
 
-def quality(probabilities: Sequence[float], changed: Sequence[bool], bins: int = BINS) -> Quality:
+def quality(probabilities: Iterable[float], changed: Sequence[bool], bins: int = BINS) -> Quality:
     """AUC, Brier score and expected calibration error of probabilities, on changed and unchanged pairs."""
     from sklearn.metrics import roc_auc_score
 
-    predicted, truth = np.array(probabilities, dtype=np.float64), np.array(changed, dtype=np.float64)
+    predicted, truth = np.array([*probabilities], dtype=np.float64), np.array(changed, dtype=np.float64)
     edges = np.unique(np.quantile(predicted, np.arange(1, bins) / bins))
     which = np.searchsorted(edges, predicted, side="right")  # equal probabilities stay together
     gaps = [abs((predicted - truth)[which == group].sum()) for group in range(len(edges) + 1)]

@@ -420,6 +420,9 @@ class Captioner(Protocol):
     trained_on: str | None
     compares_parts: bool = False
     """Whether :meth:`_describe` reads :attr:`SearchOptions.counted`. To others the images are equal elsewhere."""
+    asks_change: bool = False
+    """Whether a captioner of dialogues is also asked, per pair, if anything changed: evidence
+    (:data:`idc.captioning.calibration.YES`) for a calibration that is fitted, or that reads it."""
 
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
         """One caption per pair: the best one of :meth:`describe` with its defaults."""
