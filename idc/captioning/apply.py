@@ -1,8 +1,7 @@
 """Apply a captioner to rows: decode their images, batch those with equal options, describe them.
 
-Evaluation (``split.py``), captions of a table (``table.py``), calibration and serving do it here. A row whose images
-cannot be read, or that the captioner refuses, has a :class:`Fault` in place of a description and does not affect the
-others. Imports no torch.
+Whatever captions does it here. A row whose images cannot be read, or that the captioner refuses, has a :class:`Fault`
+in place of a description and does not affect the others. Imports no torch.
 """
 
 from __future__ import annotations
@@ -149,14 +148,14 @@ def describe_batch(
     for index, (pixels, option) in enumerate(zip(images, options, strict=True)):
         if isinstance(pixels, Pixels):
             option.check(captioner)
-            groups[DescribeOptions(option.beams, option.candidates, option.change_map)].append(index)
-    for group, indices in groups.items():
+            groups[option].append(index)
+    for option, indices in groups.items():
         pairs = [pixels for pixels in map(images.__getitem__, indices) if isinstance(pixels, Pixels)]
         befores, afters = ([getattr(pair, role) for pair in pairs] for role in ("before", "after"))
         counted = [pair.counted for pair in pairs]
         started = time.perf_counter()
         descriptions = captioner.describe(
-            befores, afters, beams=group.beams, candidates=group.candidates, change_map=group.change_map,
+            befores, afters, beams=option.beams, candidates=option.candidates, change_map=option.change_map,
             counted=None if all(part is None for part in counted) else counted,
         )  # fmt: skip
         seconds = time.perf_counter() - started
@@ -169,30 +168,24 @@ def describe_batch(
 def describe_each(
     captioner: Captioner, images: Sequence[Pixels | Fault], options: DescribeOptions
 ) -> Iterator[CaptionedPair]:
-    """As :func:`describe_batch` with equal options, and with what ``objects`` says, pair by pair; the result of a pair
-    that the captioner refuses is a :class:`Fault`."""
-    for result in _each_with_its_error(captioner, images, options):
+    """As :func:`describe_batch` with equal options, and with what ``objects`` says, pair by pair. If the captioner
+    refuses one of the pairs, the batch is halved until its result alone is the :class:`Fault`. Other errors than
+    ValueError are not of a pair, but of the machine, the endpoint or the program."""
+    try:
+        results = describe_batch(captioner, images, [options] * len(images))
+    except ValueError as error:
+        if len(images) == 1:
+            yield CaptionedPair(Fault("pair", "", ImageError("not captioned", str(error))))
+            return
+        half = len(images) // 2
+        for part in (images[:half], images[half:]):
+            yield from describe_each(captioner, part, options)
+        return
+    for result in results:
         if options.objects is None or result.description is None or isinstance(result.pixels, Fault):
             yield result
         else:
             yield result._replace(description=with_objects(result.description, result.pixels, objects=options.objects))
-
-
-def _each_with_its_error(
-    captioner: Captioner, images: Sequence[Pixels | Fault], options: DescribeOptions
-) -> list[CaptionedPair]:
-    """:func:`describe_batch`, by halves of the batch if the captioner refuses one of its pairs, whose result is the
-    reason. Other errors than ValueError are not of a pair, but of the machine, the endpoint or the program."""
-    try:
-        return describe_batch(captioner, images, [options] * len(images))
-    except ValueError as error:
-        if len(images) == 1:
-            return [CaptionedPair(Fault("pair", "", ImageError("not captioned", str(error))))]
-    half = len(images) // 2
-    return [
-        *_each_with_its_error(captioner, images[:half], options),
-        *_each_with_its_error(captioner, images[half:], options),
-    ]
 
 
 def _nearly_black(before: np.ndarray, after: np.ndarray) -> str | None:
