@@ -7,7 +7,7 @@ than its base subclasses :class:`VlmCaptioner` and overrides :meth:`VlmCaptioner
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -67,39 +67,67 @@ class Pairs:
         return self.sizes[2 * pair], self.sizes[2 * pair + 1]
 
 
-class VlmCaptioner(Captioner):
-    """Also computes change maps, scores, samples and answers.
+class DialogueCaptioner(Captioner):
+    """What a captioner whose model runs here shares with one behind an endpoint (:mod:`idc.vlm.remote`).
 
     Args:
-        model: the transformers model, in evaluation mode on its device (of a PEFT model, ``get_base_model()``, whose
-            layers contain the adapters).
         settings: how captions are generated, by default.
         path: folder of the artifact, whose calibration and familiarity are read if it has them.
         trained_on: as in :class:`idc.captioning.contract.Captioner`.
+        evidence: names of the evidence of a change.
 
     Raises:
         ValueError: the model's tokenizer has no chat template or no end token, or the prompt contains control tokens.
     """
 
-    capabilities: frozenset[Capability] = frozenset(("map", "score", "sample", "answer"))
-
     def __init__(
         self,
-        model: Any,
         family: Family,
         prompt: PromptConfig,
         settings: GenerateConfig,
         *,
         path: Path | None = None,
         trained_on: str | None = None,
+        evidence: Sequence[str] = (),
     ):
-        self.model, self.family, self.prompt, self.settings = model, family, prompt, settings
-        self.path, self.trained_on = path, trained_on
+        self.family, self.prompt, self.settings, self.trained_on = family, prompt, settings, trained_on
         self.chat = Chat(family)
         self.chat.prompt(caption_turns(prompt), [(32, 32)] * 2)  # refuses control tokens before anything is captioned
-        self.calibration = None if path is None else Calibration.load(path, evidence=(PEAK, MEAN))
+        self.calibration = None if path is None else Calibration.load(path, evidence)
         self.asks_change = self.calibration is not None and YES in self.calibration.inputs
         self.familiarity = None if path is None else Familiarity.read(path)
+
+    def _description(
+        self, before: np.ndarray, after: np.ndarray, candidates: Iterable[Candidate], most: int, **fields: Any
+    ) -> Description:
+        """Of the candidates, best first, the first ``most`` with texts of their own."""
+        texts: dict[str, Candidate] = {}
+        for candidate in candidates:
+            texts.setdefault(candidate.caption, candidate)
+        familiarity = None if self.familiarity is None else self.familiarity(before, after)
+        best = tuple(texts.values())[:most]
+        description = Description(best, familiarity=familiarity, trained_on=self.trained_on, **fields)
+        return description if self.calibration is None else replace(description, changed=self.calibration(description))
+
+    def _input_size(self, sizes: Sequence[Size]) -> InputSize:
+        before, after = (self.family.content(size)[2:] for size in sizes)
+        return InputSize(before, after)
+
+
+class VlmCaptioner(DialogueCaptioner):
+    """Also computes change maps, scores, samples and answers.
+
+    Args:
+        model: the transformers model, in evaluation mode on its device (of a PEFT model, ``get_base_model()``, whose
+            layers contain the adapters).
+        arguments, options: as of :class:`DialogueCaptioner`.
+    """
+
+    capabilities: frozenset[Capability] = frozenset(("map", "score", "sample", "answer"))
+
+    def __init__(self, model: Any, *arguments: Any, **options: Any):
+        super().__init__(*arguments, evidence=(PEAK, MEAN), **options)
+        self.model = model
 
     # -- what a system overrides ---------------------------------------------------------------------------------------
 
@@ -152,29 +180,20 @@ class VlmCaptioner(Captioner):
             # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
             generated = self._generate(pairs, prompts, settings, hypotheses=beams if options.candidates > 1 else 1)
             maps = self.maps(pairs)
-            evidence = [{PEAK: float(pair_map.max()), MEAN: float(pair_map.mean())} for pair_map in maps]
-            if self.asks_change:
-                for values, odds in zip(evidence, self._yes_odds(pairs), strict=True):
-                    values[YES] = odds
-        familiar = [None] * len(generated) if self.familiarity is None else map(self.familiarity, befores, afters)
-        descriptions = []
-        for pair, (hypotheses, pair_map, familiarity) in enumerate(zip(generated, maps, familiar, strict=True)):
-            texts: dict[str, Candidate] = {}
-            for candidate in map(self._candidate, hypotheses):
-                texts.setdefault(candidate.caption, candidate)
-            description = Description(
-                tuple(texts.values())[: options.candidates],
+            odds = [{YES: odds} for odds in self._yes_odds(pairs)] if self.asks_change else [{}] * len(maps)
+        return [
+            self._description(
+                befores[pair],
+                afters[pair],
+                map(self._candidate, hypotheses),
+                options.candidates,
                 tokens=(len(prompts[pair]), sum(len(hypothesis.ids) for hypothesis in hypotheses)),
-                change_map=pair_map if options.change_map else None,
-                evidence=evidence[pair],
-                familiarity=familiarity,
-                trained_on=self.trained_on,
-                input_size=self._input_size(pairs, pair),
+                change_map=maps[pair] if options.change_map else None,
+                evidence={PEAK: float(maps[pair].max()), MEAN: float(maps[pair].mean()), **odds[pair]},
+                input_size=self._input_size(pairs.of(pair)),
             )
-            if self.calibration is not None:
-                description = replace(description, changed=self.calibration(description))
-            descriptions.append(description)
-        return descriptions
+            for pair, hypotheses in enumerate(generated)
+        ]
 
     def score(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
@@ -259,7 +278,7 @@ class VlmCaptioner(Captioner):
                 tokens=len(best.ids),
                 prompt_tokens=len(prompt),
                 cut_off=not best.ended,
-                input_size=self._input_size(pairs, pair),
+                input_size=self._input_size(pairs.of(pair)),
             )
             for pair, ((best, *_), prompt) in enumerate(zip(generated, prompts, strict=True))
         ]
@@ -322,10 +341,6 @@ class VlmCaptioner(Captioner):
 
     def _candidate(self, hypothesis: Hypothesis) -> Candidate:
         return Candidate(self.chat.decode(hypothesis.ids), hypothesis.mean)
-
-    def _input_size(self, pairs: Pairs, pair: int) -> InputSize:
-        before, after = (self.family.content(size)[2:] for size in pairs.of(pair))
-        return InputSize(before, after)
 
     def _to_device(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
         return {key: tensor.to(self.model.device) for key, tensor in tensors.items()}
