@@ -80,28 +80,18 @@ def at_one_size(before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
 
 
 @dataclass(frozen=True)
-class ScoredSample:
-    """What validation needs of a sample besides its tokens and pixels.
+class TuningSample:
+    """A sample; for validation with what is scored besides its tokens and pixels.
 
     Attributes:
-        name, references, scene: see :class:`Dialogue`.
         prompt: ids of the dialogue up to its last answer.
         shuffled: the same dialogue with the images of another row; None if no other row has as many images.
     """
 
-    name: str
-    references: Sequence[str]
-    scene: Any
-    prompt: Sequence[int]
-    shuffled: Sample | None
-
-
-@dataclass(frozen=True)
-class TuningSample:
-    """A sample; for validation with what is scored."""
-
     sample: Sample
-    scored: ScoredSample | None = None
+    dialogue: Dialogue | None = None
+    prompt: Sequence[int] = ()
+    shuffled: Sample | None = None
 
 
 class DialogueSamples:
@@ -172,11 +162,9 @@ class DialogueSamples:
             return TuningSample(sample)
         shuffled = None
         if (other := self.other.get(row)) is not None:
-            images = self.dialogue(other, 0).images
             loose = Chat(self.chat.family)  # images of another size may be above the cutoff
-            shuffled = encode_dialogue(loose, replace(dialogue, images=images))
-        prompt = self.chat.prompt(dialogue.turns[:-1], dialogue.sizes)
-        return TuningSample(sample, ScoredSample(dialogue.name, dialogue.references, dialogue.scene, prompt, shuffled))
+            shuffled = encode_dialogue(loose, replace(dialogue, images=self.dialogue(other, 0).images))
+        return TuningSample(sample, dialogue, self.chat.prompt(dialogue.turns[:-1], dialogue.sizes), shuffled)
 
     def truths(self) -> Iterator[Truth | TrueDifferences | None]:
         """The known truths of the samples' pairs; empty for instructions."""
@@ -195,14 +183,12 @@ class DialogueSamples:
         return self._lengths[row, number]
 
     def check(self, rank: int = 0, world_size: int = 1) -> int:
-        """Encode every dialogue of this rank's share without its pixels, half a millisecond of a core each.
-
-        Returns:
-            The number of tokens of the longest one.
+        """Encode every dialogue of this rank's share without its pixels, half a millisecond of a core each. Returns the
+        number of tokens of the longest one.
 
         Raises:
-            ValueError: naming the row: it is longer than the cutoff, its images do not match the marks in its text, its
-                text contains control tokens, an image cannot be read, or with ``one_size`` there are not two of them.
+            ValueError: naming the row: as :meth:`idc.vlm.chat.Chat.encode`, an image cannot be read, or with
+                ``one_size`` there are not two of them.
         """
         for row in list(dict.fromkeys(row for row, _ in self.order))[rank::world_size]:
             self._measure(row)
@@ -221,7 +207,7 @@ class DialogueSamples:
                 raise ValueError(f"{self.folder}, row {dialogue.name!r}: {error}") from None
 
     def dialogue(self, row: int, number: int) -> Dialogue:
-        """The dialogue of a row; of a pair, with its caption of this number."""
+        """Of a row; of a pair, with its caption of this number."""
         return self.dialogue_of(self.rows[row], number)
 
     def dialogue_of(self, row: Mapping[str, Any], number: int) -> Dialogue:
@@ -263,19 +249,19 @@ def collate_samples(samples: Sequence[TuningSample], family: Family) -> Batch:
     - ``name``, ``references``, ``scene``: lists of B.
     """
     batch = collate_encoded([sample.sample for sample in samples], family)
-    scored = [sample.scored for sample in samples if sample.scored is not None]
-    if not scored:
+    dialogues = [sample.dialogue for sample in samples if sample.dialogue is not None]
+    if not dialogues:
         return batch
-    assert len(scored) == len(samples), "samples of training and of validation in one batch"
-    other = [(index, entry.shuffled) for index, entry in enumerate(scored) if entry.shuffled is not None]
+    assert len(dialogues) == len(samples), "samples of training and of validation in one batch"
+    other = [(index, sample.shuffled) for index, sample in enumerate(samples) if sample.shuffled is not None]
     return {
         **batch,
-        "prompt": collate_encoded([prompt_sample(entry.prompt) for entry in scored], family, "left"),
+        "prompt": collate_encoded([prompt_sample(sample.prompt) for sample in samples], family, "left"),
         "shuffled": collate_encoded([sample for _, sample in other], family) if other else None,
         "right": [index for index, _ in other],
-        "name": [entry.name for entry in scored],
-        "references": [list(entry.references) for entry in scored],
-        "scene": [entry.scene for entry in scored],
+        "name": [dialogue.name for dialogue in dialogues],
+        "references": [list(dialogue.references) for dialogue in dialogues],
+        "scene": [dialogue.scene for dialogue in dialogues],
     }
 
 
