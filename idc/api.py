@@ -154,7 +154,6 @@ class Caption(Description):
 
     @property
     def caption(self) -> str:
-        """The best caption."""
         return self.best.caption
 
     @property
@@ -286,7 +285,6 @@ def _pixels(sources: Sequence[ImageSource]) -> list[np.ndarray]:
 
 
 def _shown(pixels: np.ndarray) -> np.ndarray:
-    """An image at the height of a notebook's."""
     return resize_image(pixels, (_SHOWN, max(1, round(pixels.shape[1] * _SHOWN / pixels.shape[0]))))
 
 
@@ -303,7 +301,6 @@ def _by_id(what: str, values: Any) -> dict[str, Any]:
 
 
 def _unwrap_single(caption: Any) -> Any:
-    """The caption itself, where it is the only one in a list."""
     return caption[0] if isinstance(caption, list | tuple) and len(caption) == 1 else caption
 
 

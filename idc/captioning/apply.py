@@ -50,19 +50,13 @@ class Pixels:
 
     @property
     def images(self) -> tuple[np.ndarray, np.ndarray]:
-        """Both images, before first."""
         return self.before, self.after
 
 
 @dataclass(frozen=True)
 class Fault:
-    """The reason why a pair has no description.
-
-    Attributes:
-        role: the image, ``before`` or ``after``; ``pair`` if the captioner refuses both together.
-        name: how messages refer to the image.
-        error: its error.
-    """
+    """The reason why a pair has no description: the error of an image (``role`` is ``before`` or ``after``, ``name``
+    how messages refer to it), or of both together (``pair``)."""
 
     role: str
     name: str
@@ -78,13 +72,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class DescribeOptions:
-    """How a row is captioned; rows with equal options form one batch of the model.
-
-    Attributes:
-        beams, candidates, change_map: as :meth:`idc.captioning.contract.Captioner.describe`.
-        objects: settings with which ``objects`` also speaks where the captioner is not familiar with the pair; None: it
-            does not.
-    """
+    """How a row is captioned (:meth:`idc.captioning.contract.Captioner.describe`); rows with equal options form one
+    batch of the model. ``objects``: settings with which ``objects`` also speaks where the captioner is not familiar
+    with the pair; None: it does not."""
 
     beams: int | None = None
     candidates: int = 1
@@ -92,25 +82,15 @@ class DescribeOptions:
     objects: ObjectsConfig | None = None
 
     def check(self, captioner: Captioner) -> None:
-        """Refuse options that a captioner does not support.
-
-        Raises:
-            ValueError: it lacks a capability, or the numbers are impossible.
-        """
+        """Refuse, by a ValueError, options that a captioner does not support, or that are impossible."""
         beams_of(self.beams, self.candidates, validated=1)
         if self.change_map:
             require(captioner, "map")
 
 
 class CaptionedPair(NamedTuple):
-    """The result of one row.
-
-    Attributes:
-        pixels: its images, or why it has no description; then the rest is empty.
-        description: of the pair.
-        seconds: duration of the model's call for the row's batch.
-        batch: number of pairs in that batch.
-    """
+    """The result of one row: its images, or why it has no description; the description; the duration of the model's
+    call for the row's batch, and the number of pairs in that batch."""
 
     pixels: Pixels | Fault
     description: Description | None = None
@@ -119,12 +99,8 @@ class CaptionedPair(NamedTuple):
 
 
 def decode_pair(before: Any, after: Any, reader: Reader | None = None, max_pixels: int = MAX_PIXELS) -> Pixels | Fault:
-    """Decode both images; uses no model, so it may run in another thread.
-
-    Args:
-        before, after: encoded images; with a ``reader``, cells that hold or name them.
-        max_pixels: larger images are refused before they are decoded.
-    """
+    """Decode both images, which are encoded, or with a ``reader`` cells that hold or name them; uses no model, so it
+    may run in another thread."""
     images = []
     for role, cell in (("before", before), ("after", after)):
         try:
@@ -203,12 +179,8 @@ def _nearly_black(before: np.ndarray, after: np.ndarray) -> str | None:
 def with_objects(
     description: Description, pixels: Pixels, always: bool = False, objects: ObjectsConfig | None = None
 ) -> Description:
-    """The description with what ``objects`` says, if its captioner is not familiar with the pair (or ``always``) and
-    it is not its own.
-
-    Args:
-        objects: its settings.
-    """
+    """The description with what ``objects`` says, if its captioner is not familiar with the pair (or ``always``) and it
+    is not its own."""
     if description.claims is not None or not (always or description.familiar is False):
         return description
     [other] = untrained_captioner(objects).describe([pixels.before], [pixels.after], counted=[pixels.counted])

@@ -25,17 +25,8 @@ from idc.captioning.familiarity import Familiarity
 
 class AutoCaptioner(Captioner):
     """Two captioners, of which each pair gets one: :attr:`Description.captioner` names it. Either is loaded when the
-    first pair needs it.
-
-    Without a fitted familiarity nobody can tell which pairs are unlike the training images; then the trained captioner
-    captions all.
-
-    Args:
-        trained_name: of the trained captioner.
-        load_trained: loads it.
-        familiarity: of the trained captioner.
-        untrained_name, load_untrained: likewise of the captioner of all other pairs.
-    """
+    first pair needs it. Without a fitted ``familiarity`` of the trained captioner nobody can tell which pairs are
+    unlike the training images; then it captions all."""
 
     compares_parts: bool = True
 
@@ -52,12 +43,10 @@ class AutoCaptioner(Captioner):
 
     @cached_property
     def trained(self) -> Captioner:
-        """The trained captioner."""
         return self._load_trained()
 
     @cached_property
     def untrained(self) -> Captioner:
-        """The captioner of the pairs that the trained one is not familiar with."""
         return self._load_untrained()
 
     @property

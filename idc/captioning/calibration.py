@@ -134,12 +134,8 @@ def inputs_of(description: Description) -> dict[str, float]:
 
 
 def fit_calibration(rows: Sequence[Mapping[str, float]], changed: Sequence[bool]) -> dict[str, Any]:
-    """Fit the regression (scikit-learn's, with its default L2 penalty). Returns its fields of :class:`Calibration`.
-
-    Args:
-        rows: :func:`inputs_of` each pair.
-        changed: whether the pair changed.
-    """
+    """Fit the regression (scikit-learn's, with its default L2 penalty) on the :func:`inputs_of` pairs. Returns its
+    fields of :class:`Calibration`."""
     from sklearn.linear_model import LogisticRegression
 
     inputs = tuple(rows[0])

@@ -190,7 +190,7 @@ def _training_statistics(job: CalibrateJob) -> Iterator[np.ndarray]:
 def _unfamiliar(
     name: str, familiarity: Familiarity, distances: Sequence[float], held_out: Sequence[float] | None = None
 ) -> Unfamiliar:
-    """The counts of a split, or of an input of another domain, whose AUC is that against ``held_out`` pairs."""
+    """``held_out``: distances with which those of an input of another domain are compared (AUC)."""
     if not distances:
         raise ValueError(f"{name} has no pairs to measure familiarity on")
     auc = None
@@ -242,7 +242,6 @@ class _Measured(NamedTuple):
 
 
 def _measure(job: CalibrateJob, captioner: Captioner, split: str) -> _Measured:
-    """Decode and describe each pair of a split once."""
     columns = ["pair_id", "before", "after", "change_type", "meta", "captions"]
     every = (((row, _changed(row)) for row in iter_rows(path, columns, split)) for path in job.folders)
     flagged = itertools.chain.from_iterable(

@@ -40,12 +40,7 @@ CAPABILITIES: dict[Capability, str] = {
 
 
 class Candidate(NamedTuple):
-    """A caption with its probability.
-
-    Attributes:
-        caption: the text.
-        log_probability: natural logarithm, mean over the generated tokens, end token included.
-    """
+    """A caption with its log-probability: natural logarithm, mean over the generated tokens, end token included."""
 
     caption: str
     log_probability: float
@@ -56,24 +51,17 @@ class Candidate(NamedTuple):
         return math.exp(min(0.0, self.log_probability))
 
     def to_dict(self) -> dict[str, Any]:
-        """As :meth:`Description.to_dict`."""
         return {"caption": self.caption, "confidence": self.confidence, "log_probability": self.log_probability}
 
 
 class CaptionScore(NamedTuple):
-    """The log-probability of a given caption.
-
-    Attributes:
-        total: natural logarithm, sum over the caption's tokens, end token included.
-        tokens: number of these tokens.
-    """
+    """The log-probability of a given caption: natural logarithm, sum over its tokens, end token included."""
 
     total: float
     tokens: int
 
     @property
     def mean(self) -> float:
-        """Mean per token, comparable to :attr:`Candidate.log_probability`."""
         return self.total / self.tokens
 
 
@@ -84,21 +72,14 @@ class InputSize(NamedTuple):
     after: tuple[int, int]
 
     def to_dict(self) -> dict[str, Any]:
-        """As :meth:`Description.to_dict`."""
         return _json_able(self._asdict())
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The captioner's message in a dialogue about a pair.
-
-    Attributes:
-        log_probability: natural logarithm, mean over the generated tokens, end token included.
-        tokens: number of these tokens.
-        prompt_tokens: number of tokens that the model read, image tokens included.
-        cut_off: the message ended at the maximum length and not by an end token.
-        input_size: at what size the model saw the images; None for a captioner that does not report it.
-    """
+    """The captioner's message in a dialogue about a pair. ``log_probability``: see :class:`Candidate`;
+    ``prompt_tokens``: number that the model read, image tokens included; ``cut_off``: it ended at the maximum length
+    and not by an end token."""
 
     text: str
     log_probability: float
@@ -109,17 +90,12 @@ class Answer:
 
     @property
     def confidence(self) -> float:
-        """As :attr:`Candidate.confidence`."""
         return Candidate(self.text, self.log_probability).confidence
 
 
 class ClassMap(NamedTuple):
-    """What kind of thing changed, pixel by pixel.
-
-    Attributes:
-        classes: uint8 (Y, X) over the image after, at the model's own resolution: indices into ``names``.
-        names: of the classes; the first is what did not change.
-    """
+    """What kind of thing changed: uint8 (Y, X) over the image after, at the model's own resolution, of indices into
+    ``names``, of which the first is what did not change."""
 
     classes: np.ndarray
     names: tuple[str, ...]
@@ -143,7 +119,6 @@ class Region:
     after: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As :meth:`Description.to_dict`."""
         return _json_able(vars(self))
 
 
@@ -176,7 +151,6 @@ class Claim:
     after: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As :meth:`Description.to_dict`."""
         return _json_able(vars(self))
 
 
@@ -231,7 +205,6 @@ class Description:
 
     @property
     def best(self) -> Candidate:
-        """The first candidate."""
         return self.candidates[0]
 
     def to_dict(self) -> dict[str, Any]:
@@ -331,14 +304,8 @@ def sentence_without_model(fields: Mapping[str, Any]) -> str | None:
 
 
 def draw_map(change_map: np.ndarray, size: Sequence[int], side: int = MAP_SIDE) -> np.ndarray:
-    """Draw a change map (Y, X) at the size of an image.
-
-    Args:
-        size: height and width of the image; it is drawn smaller if one of them is longer than ``side``.
-
-    Returns:
-        uint8 grey (H, W), 255 for 1.
-    """
+    """Draw a change map (Y, X) at the height and width ``size`` of an image, or smaller, so that no side is longer than
+    ``side``: uint8 grey (H, W), 255 for 1."""
     import numpy as np
 
     from idc.metrics.change_maps import upsample
@@ -425,7 +392,6 @@ class Captioner(Protocol):
     (:data:`idc.captioning.calibration.YES`) for a calibration that is fitted, or that reads it."""
 
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
-        """One caption per pair: the best one of :meth:`describe` with its defaults."""
         return [description.best.caption for description in self.describe(befores, afters)]
 
     def describe(
@@ -466,15 +432,8 @@ class Captioner(Protocol):
     def score(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
     ) -> list[list[CaptionScore]]:
-        """Capability "score": the log-probability of given captions under the model, by teacher forcing.
-
-        Args:
-            captions: per pair, the captions to score.
-
-        Returns:
-            Per pair, one score per caption. That of a caption which the model itself generated equals the probability
-            of its :class:`Candidate`.
-        """
+        """Capability "score": the log-probability of each of a pair's captions under the model, by teacher forcing.
+        That of a caption which the model itself generated equals the probability of its :class:`Candidate`."""
         raise Unsupported(self, "score")
 
     def sample(
@@ -486,13 +445,9 @@ class Captioner(Protocol):
         temperature: float = 1.0,
         seed: int = 0,
     ) -> list[list[Candidate]]:
-        """Capability "sample": ``n`` captions per pair, drawn token by token; texts may repeat.
-
-        Args:
-            temperature: divides the logits of the distribution that is drawn from. Log-probabilities of the result are
-                always those at temperature 1.
-            seed: equal seeds and batches give equal samples.
-        """
+        """Capability "sample": ``n`` captions per pair, drawn token by token from logits divided by ``temperature``;
+        texts may repeat. Their log-probabilities are always those at temperature 1. Equal seeds and batches give equal
+        samples."""
         raise Unsupported(self, "sample")
 
     def answer(
@@ -524,11 +479,7 @@ class Captioner(Protocol):
 
 
 def require(captioner: Captioner, capability: Capability) -> Captioner:
-    """The captioner, if it has a capability.
-
-    Raises:
-        Unsupported: it does not.
-    """
+    """The captioner, if it has a capability; else :class:`Unsupported` is raised."""
     if capability not in captioner.capabilities:
         raise Unsupported(captioner, capability)
     return captioner

@@ -65,11 +65,7 @@ def _box(values: Any) -> Box:
 
 def read_parts(value: Any) -> list[Part]:
     """As :func:`parts_of`, with the pixels of masks, which may also be images of Pillow or arrays. Reads the files that
-    are named: not for requests of others.
-
-    Raises:
-        ValueError: as :func:`parts_of`, or a mask cannot be read.
-    """
+    are named (not for requests of others), or raises ValueError."""
     if isinstance(value, Image.Image | np.ndarray):
         return [value if isinstance(value, np.ndarray) and value.dtype == bool else image_of(value)]
     if isinstance(value, list | tuple) and any(isinstance(item, Image.Image | np.ndarray) for item in value):
@@ -104,7 +100,6 @@ def counted_part(size: tuple[int, int], ignore: Sequence[Part] = (), only: Seque
 
 
 def _covered(size: tuple[int, int], parts: Sequence[Part]) -> np.ndarray:
-    """The union of the parts, bool (H, W)."""
     covered = np.zeros(size, bool)
     for part in parts:
         if isinstance(part, np.ndarray):

@@ -77,7 +77,6 @@ class Familiarity:
     distances: np.ndarray
 
     def __call__(self, before: Pixels, after: Pixels) -> float:
-        """The familiarity of a pair, in (0, 1]."""
         return self.share(self.distance(pair_statistics(before, after)))
 
     def share(self, distance: float) -> float:

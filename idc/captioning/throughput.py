@@ -134,7 +134,6 @@ def time_interleaved(
 
 
 def _batch(pairs: str, split: str, count: int) -> tuple[list[np.ndarray], list[np.ndarray], list[list[str]]]:
-    """The first pairs of a split: before images, after images, references."""
     of = None if split == "all" else split
     rows = list(itertools.islice(iter_rows(pairs, ["before", "after", "captions"], of), count))
     if not rows:

@@ -29,12 +29,8 @@ LEADERBOARD = "leaderboard"
 
 
 def demo_systems(names: Sequence[str]) -> list[DemoSystem]:
-    """The systems of a demo.
-
-    Raises:
-        ValueError: a name occurs twice, is not a system or of one without ``demo.py``; or the systems are trained on
-            different pairs.
-    """
+    """The systems of a demo, or a ValueError: a name occurs twice, is not a system, or of one without ``demo.py``; or
+    the systems are trained on different pairs."""
     if len(set(names)) < len(names):
         raise ValueError(f"--systems: {' '.join(names)}: a system occurs twice")
     able = [name for name in SYSTEMS if importlib.util.find_spec(f"idc.systems.{name}.demo") is not None]
@@ -60,17 +56,9 @@ def demo_steps(
     systems: Sequence[str] = DEFAULT,
     robustness: bool = True,
 ) -> Iterator[DemoStep]:
-    """The commands in order.
-
-    Args:
-        folder: name of the demo's folder under data/ and runs/.
-        seeds: training seeds; with each, every system is trained, calibrated and evaluated.
-        systems: names of the systems.
-        robustness: also evaluate the captioners of the first seed on corrupted images.
-
-    Raises:
-        ValueError: as :func:`demo_systems`, or ``folder`` is not a name below data/ and runs/.
-    """
+    """The commands in order, or a ValueError. With each of the training ``seeds`` every system is trained, calibrated
+    and evaluated; with ``robustness`` those of the first seed also on corrupted images. ``folder``: a name below data/
+    and runs/."""
     if Path(folder).is_absolute() or ".." in Path(folder).parts:
         raise ValueError(f"--folder {folder}: give a name, e.g. --folder mine; the demo writes data/NAME and runs/NAME")
     for step in _steps(folder, seeds, demo_systems(systems), robustness):
@@ -109,7 +97,6 @@ def folders_of(folder: str, seeds: Sequence[int], rendering: str = TABLETOP) -> 
 
 
 def _of_system(system: DemoSystem, per_seed: Sequence[DemoFolders], robustness: bool) -> Iterator[DemoStep]:
-    """All that a system does alone."""
     for folders in per_seed:
         yield from (stage.step(folders) for stage in system.stages)
         inputs = [f"artifact={system.artifact(folders)}", f"pairs={folders.pairs}"]
@@ -131,7 +118,6 @@ def _of_system(system: DemoSystem, per_seed: Sequence[DemoFolders], robustness: 
 
 
 def _corrupt(data: str, pairs: str) -> Iterator[DemoStep]:
-    """The corrupted pairs: made before the queues, which all read them."""
     for kind, severity in CORRUPTIONS.items():
         yield DemoStep(f"corrupt pairs: {kind.replace('_', ' ')}", [
             "jobs/robustness.py", f"pairs={pairs}", f"out={data}/corrupted/{kind}-{severity}", f"kind={kind}",

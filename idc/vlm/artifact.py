@@ -61,15 +61,9 @@ def write_tuned(
 
 
 def find_tuned(artifact: Artifact, config: BaseConfig, source: str | None = None) -> tuple[Path, Family]:
-    """The folder of an artifact's base, and the family with the artifact's own processor; no weights are read.
-
-    Args:
-        config: the artifact's section ``base``.
-        source: folder of the base, if it is not where the artifact was made.
-
-    Raises:
-        ValueError: the base is not on this machine, or is another model.
-    """
+    """The folder of an artifact's base (``source``, or where it was when the artifact was made), and the family with
+    the artifact's own processor; no weights are read. A base that is not on this machine, or is another model, is a
+    ValueError."""
     if artifact.base is None:
         raise ValueError(f"artifact {artifact.path} names no base model; copy it again, or make it again")
     folder = artifact.base.folder(source)

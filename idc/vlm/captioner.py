@@ -115,13 +115,8 @@ class DialogueCaptioner(Captioner):
 
 
 class VlmCaptioner(DialogueCaptioner):
-    """Also computes change maps, scores, samples and answers.
-
-    Args:
-        model: the transformers model, in evaluation mode on its device (of a PEFT model, ``get_base_model()``, whose
-            layers contain the adapters).
-        arguments, options: as of :class:`DialogueCaptioner`.
-    """
+    """Also computes change maps, scores, samples and answers. ``model``: the transformers model, in evaluation mode on
+    its device (of a PEFT model, ``get_base_model()``, whose layers contain the adapters)."""
 
     capabilities: frozenset[Capability] = frozenset(("map", "score", "sample", "answer"))
 
@@ -132,14 +127,8 @@ class VlmCaptioner(DialogueCaptioner):
     # -- what a system overrides ---------------------------------------------------------------------------------------
 
     def encode(self, pixels: Mapping[str, Tensor]) -> tuple[Any, Any]:
-        """Features of the images of pairs, before and after alternating, as the language model reads them.
-
-        Args:
-            pixels: see :meth:`idc.vlm.family.Family.pixels`, on the model's device.
-
-        Returns:
-            As :meth:`idc.vlm.family.Family.encode`; and what :meth:`maps` needs besides, here None.
-        """
+        """Features of the images of pairs, before and after alternating (:meth:`idc.vlm.family.Family.encode`), and
+        what :meth:`maps` needs besides, here None."""
         return self.family.encode(self.model, pixels), None
 
     def prepare_images(self, before: np.ndarray, after: np.ndarray) -> Sequence[np.ndarray]:
@@ -200,11 +189,7 @@ class VlmCaptioner(DialogueCaptioner):
     ) -> list[list[CaptionScore]]:
         """See :meth:`idc.captioning.contract.Captioner.score`. A caption is cut to the maximum length of a generated
         one; if it fills that, it is scored without an end token, as when it is generated. A caption is tokenized anew:
-        a model may have generated the same text in other tokens.
-
-        Raises:
-            ValueError: not one list of captions per pair, or a caption contains the model's control tokens.
-        """
+        a model may have generated the same text in other tokens. Control tokens in a caption are a ValueError."""
         count = number_of_pairs(befores, afters)
         if len(captions) != count:
             raise ValueError(f"{len(captions)} lists of captions for {count} pairs; give one list per pair")
@@ -225,11 +210,6 @@ class VlmCaptioner(DialogueCaptioner):
         temperature: float = 1.0,
         seed: int = 0,
     ) -> list[list[Candidate]]:
-        """See :meth:`idc.captioning.contract.Captioner.sample`.
-
-        Raises:
-            ValueError: ``n`` is below 1, or the temperature is not positive.
-        """
         if n < 1 or temperature <= 0:
             raise ValueError(f"n must be at least 1 and temperature positive, got n={n}, temperature={temperature}")
         if not number_of_pairs(befores, afters):
@@ -320,7 +300,7 @@ class VlmCaptioner(DialogueCaptioner):
         return [[next(scores) for _ in rows] for rows in answers]
 
     def _yes_odds(self, pairs: Pairs) -> list[float]:
-        """log p(yes) - log p(no) of each pair, asked whether anything changed."""
+        """log p(yes) - log p(no) of each pair."""
         prompts = self._prompts(pairs, change_question)
         answers = [self.chat.answer_ids(text) for text in YES_OR_NO]
         return [yes.total - no.total for yes, no in self._scores(pairs, prompts, [answers] * len(prompts))]
@@ -347,22 +327,13 @@ class VlmCaptioner(DialogueCaptioner):
 
 
 def dtype_of(base: BaseConfig, speed: Speed) -> BaseConfig:
-    """How a base is loaded for a captioner: in bfloat16 at ``speed="bf16"``, else as it says."""
     return base.model_copy(update={"dtype": "bfloat16"}) if speed == "bf16" else base
 
 
 def change_map(family: Family, before: Tensor, after: Tensor, sizes: tuple[Size, Size]) -> np.ndarray:
-    """The change map over the image after.
-
-    Args:
-        before, after: tokens of the images as the language model reads them (T, D).
-        sizes: height and width of the images as given.
-
-    Returns:
-        Float32 (Y, X) in [0, 1], without padding: 1 minus the cosine similarity of the tokens in the same position,
-        cut at 1. Equal images have 0 everywhere. Features of a grid of another shape than the image after's are resized
-        to it first.
-    """
+    """The change map over the image after, float32 (Y, X) in [0, 1], without padding: 1 minus the cosine similarity of
+    the tokens (T, D) in the same position, as the language model reads them, cut at 1. Features of a grid of another
+    shape than the image after's are resized to it first. ``sizes``: height and width of the images as given."""
     grids = [family.grid(size) for size in sizes]
     first, second = (
         tokens[: rows * columns].float().view(rows, columns, -1).permute(2, 0, 1)[None]
@@ -375,16 +346,8 @@ def change_map(family: Family, before: Tensor, after: Tensor, sizes: tuple[Size,
 
 
 def token_distance_map(family: Family, distances: Tensor, positions: Tensor, size: Size) -> np.ndarray:
-    """The change map of distances between tokens of the tower.
-
-    Args:
-        distances: in [0, 1] (T,).
-        positions: row and column of each (T, 2), which fill a grid.
-        size: height and width of the image after as given.
-
-    Returns:
-        Float32 (Y, X), without padding.
-    """
+    """The change map, float32 (Y, X) without padding, of distances in [0, 1] (T,) between tokens of the tower, whose
+    rows and columns (T, 2) fill a grid. ``size``: height and width of the image after as given."""
     rows, columns = (int(count) for count in positions.max(dim=0).values + 1)
     distance_YX = distances.new_zeros(rows, columns)
     distance_YX[positions[:, 0], positions[:, 1]] = distances

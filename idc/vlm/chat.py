@@ -28,12 +28,10 @@ Size = tuple[int, int]
 
 
 def caption_turns(prompt: PromptConfig) -> tuple[Turn, ...]:
-    """The turns that ask for a caption."""
     return with_default_turns([Turn("user", prompt.text)], prompt)
 
 
 def change_question(prompt: PromptConfig) -> tuple[Turn, ...]:
-    """The turns that ask whether anything changed."""
     return with_default_turns([Turn("user", CHANGE_QUESTION)], prompt)
 
 
@@ -86,14 +84,8 @@ class Chat:
         )
 
     def prompt(self, turns: Sequence[Turn], sizes: Sequence[Size]) -> list[int]:
-        """Ids of a dialogue up to the start of the next answer; the last turn is the user's.
-
-        Args:
-            sizes: of its images, in order.
-
-        Raises:
-            ValueError: as :meth:`encode`.
-        """
+        """Ids of a dialogue up to the start of the next answer; the last turn is the user's. Errors as in
+        :meth:`encode`."""
         return self._encoded(turns, sizes, ask=True).ids
 
     def encode(self, turns: Sequence[Turn], sizes: Sequence[Size]) -> EncodedDialogue:
@@ -106,22 +98,16 @@ class Chat:
         return self._encoded(turns, sizes, ask=False)
 
     def answer_ids(self, text: str) -> list[int]:
-        """Ids of an answer with its end token.
-
-        Raises:
-            ValueError: it contains control tokens.
-        """
+        """Ids of an answer with its end token; control tokens in it are a ValueError."""
         self._refuse_controls(text, "the answer")
         ids: list[int] = self.tokenizer.encode(text.strip() + self.end, add_special_tokens=False)
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of an answer's ids."""
         text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
         return text.strip()
 
     def messages(self, turns: Sequence[Turn]) -> list[dict[str, Any]]:
-        """The turns as the chat template takes them."""
         return [{"role": turn.role, "content": self._content(turn)} for turn in turns]
 
     def _encoded(self, turns: Sequence[Turn], sizes: Sequence[Size], ask: bool) -> EncodedDialogue:

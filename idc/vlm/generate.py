@@ -38,7 +38,6 @@ class Hypothesis:
 
     @property
     def mean(self) -> float:
-        """``total`` per token."""
         return self.total / len(self.ids)
 
 
@@ -120,7 +119,6 @@ def _only_our_settings(model: Any) -> Iterator[None]:
 
 
 def _cut(ids: list[int], end: int) -> tuple[int, ...]:
-    """Up to the first end token, which is kept."""
     return tuple(ids[: ids.index(end) + 1] if end in ids else ids)
 
 

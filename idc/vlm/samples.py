@@ -176,7 +176,6 @@ class DialogueSamples:
         return [kinds[row] for row, _ in self.order]
 
     def length(self, index: int, epoch: int) -> int:
-        """Number of tokens."""
         row, number = self._visit(index, epoch)
         if (row, number) not in self._lengths:
             self._measure(row)
@@ -207,11 +206,10 @@ class DialogueSamples:
                 raise ValueError(f"{self.folder}, row {dialogue.name!r}: {error}") from None
 
     def dialogue(self, row: int, number: int) -> Dialogue:
-        """Of a row; of a pair, with its caption of this number."""
+        """Of a row; of a pair, with its caption of this number. All dialogues of a row are about the same images."""
         return self.dialogue_of(self.rows[row], number)
 
     def dialogue_of(self, row: Mapping[str, Any], number: int) -> Dialogue:
-        """As :meth:`dialogue`, from a row's columns; all dialogues of a row are about the same images."""
         if not self.of_pairs:
             instruction = Instruction.from_row(row)
             images: Any = instruction.images  # in a folder they are bytes
@@ -235,7 +233,6 @@ class DialogueSamples:
 
 
 def encode_dialogue(chat: Chat, dialogue: Dialogue) -> Sample:
-    """A dialogue with the pixels of its images."""
     images = dialogue.decoded()
     encoded = chat.encode(dialogue.turns, [(image.shape[0], image.shape[1]) for image in images])
     return Sample(encoded.ids, encoded.learned, chat.family.pixels(images) if images else {})

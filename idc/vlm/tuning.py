@@ -138,7 +138,6 @@ def _inject(model: nn.Module, settings: Any) -> None:
 
 
 def is_adapter(name: str) -> bool:
-    """Whether a parameter's name is that of an adapter."""
     return ".lora_A." in name or ".lora_B." in name
 
 
