@@ -41,11 +41,7 @@ class Pixels:
     counted: np.ndarray | None = None
 
     def counting(self, ignore: Sequence[Part], only: Sequence[Part]) -> Pixels:
-        """The pair with the part that counts.
-
-        Raises:
-            ValueError: as :func:`idc.captioning.counted.counted_part`.
-        """
+        """The pair with the part that counts, or a ValueError (:func:`idc.captioning.counted.counted_part`)."""
         return replace(self, counted=counted_part(self.after.shape[:2], ignore, only))
 
     @property
@@ -114,11 +110,7 @@ def describe_batch(
     captioner: Captioner, images: Sequence[Pixels | Fault], options: Sequence[DescribeOptions]
 ) -> list[CaptionedPair]:
     """Describe decoded pairs, each with its own options; pairs with equal ones go through the model together. What
-    ``objects`` says is not among it (:func:`with_objects`).
-
-    Raises:
-        ValueError: the captioner refuses an option, or a pair.
-    """
+    ``objects`` says is not among it (:func:`with_objects`). A refused option or pair is a ValueError."""
     results = [CaptionedPair(pixels) for pixels in images]
     groups: dict[DescribeOptions, list[int]] = defaultdict(list)
     for index, (pixels, option) in enumerate(zip(images, options, strict=True)):

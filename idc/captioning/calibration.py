@@ -95,11 +95,7 @@ class Calibration(_Record):
 
     @classmethod
     def read(cls, artifact: Path | str) -> Calibration | None:
-        """The calibration of an artifact, or None if it has none.
-
-        Raises:
-            ValueError: the file is damaged.
-        """
+        """The calibration of an artifact, or None if it has none; a damaged file is a ValueError."""
         path = local_folder(artifact) / CALIBRATION
         if not path.exists():
             return None
@@ -110,11 +106,8 @@ class Calibration(_Record):
 
     @classmethod
     def load(cls, artifact: Path | str, evidence: Sequence[str] = ()) -> Calibration | None:
-        """As :meth:`read`, for a captioner: None, with a warning, if it was fitted on other inputs.
-
-        Args:
-            evidence: names of the system's own evidence, without :data:`YES`.
-        """
+        """As :meth:`read`, for a captioner whose own evidence has these names, without :data:`YES`: None, with a
+        warning, if it was fitted on other inputs."""
         calibration = cls.read(artifact)
         if calibration is not None and set(calibration.inputs) - {YES} != {*_OF_ANY, *evidence}:
             warnings.warn(

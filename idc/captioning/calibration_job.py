@@ -109,18 +109,9 @@ def finished_calibration(job: CalibrateJob) -> Calibration | None:
 
 
 def calibrate(job: CalibrateJob, load: LoadCaptioner | None = None) -> Calibration | None:
-    """Describe the pairs, fit, measure, and add the files to the artifact.
-
-    Args:
-        load: loads the captioner; by default that of ``job.artifact``.
-
-    Returns:
-        None if ``job.split`` lacks changed or unchanged pairs and only the familiarity could be fitted.
-
-    Raises:
-        ValueError: nothing can be fitted, the report split lacks changed or unchanged pairs, there are no training
-            pairs for the familiarity, or an image cannot be read.
-    """
+    """Describe the pairs, fit, measure, and add the files to the artifact. Returns None if ``job.split`` lacks changed
+    or unchanged pairs and only the familiarity could be fitted; a ValueError says what else is missing. ``load``: loads
+    the captioner; by default that of ``job.artifact``."""
     captioner = (load or CaptionerLoader(job.artifact, job))()
     captioner.asks_change = job.ask_change
     splits: list[str] = [job.split] if job.report_split is None else [job.split, job.report_split]

@@ -236,12 +236,9 @@ class Description:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether anything changed, from both the best caption and the calibrated probability.
-
-        "unsure" if the pair is not familiar, or the probability is in :data:`UNSURE_BETWEEN` or contradicts the
-        caption. Without a probability the caption alone decides, unless the captioner itself could not
-        (:attr:`doubt`).
-        """
+        """Whether anything changed, from the best caption and the calibrated probability: "unsure" if the pair is not
+        familiar, or the probability is in :data:`UNSURE_BETWEEN` or contradicts the caption. Without a probability the
+        caption alone decides, unless the captioner itself could not (:attr:`doubt`)."""
         if self.verdict_text is not None:
             return "unsure"
         return "unchanged" if self._reads_unchanged else "changed"
@@ -338,11 +335,8 @@ def equal_outside(before: np.ndarray, after: np.ndarray, counted: np.ndarray | N
 
 def beams_of(beams: int | None, candidates: int, validated: int) -> int:
     """Number of beams of a search for ``candidates`` captions: ``beams``, by default the artifact's own number
-    (``validated``), or ``candidates`` if that is larger.
-
-    Raises:
-        ValueError: fewer beams than candidates, or less than one of either.
-    """
+    (``validated``), or ``candidates`` if that is larger. Fewer beams than candidates, or less than one of either, are a
+    ValueError."""
     if candidates < 1 or (beams is not None and beams < 1):
         raise ValueError(f"beams and candidates must be at least 1, got beams={beams}, candidates={candidates}")
     if beams is not None and beams < candidates:

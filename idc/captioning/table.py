@@ -179,15 +179,9 @@ _PLACES = frozenset({"artifact", "input", "out", "jsonl"})
 
 @dataclass(frozen=True)
 class Captioned:
-    """The result of a job.
-
-    Attributes:
-        rows: number of rows of the output, of which this run wrote ``done``.
-        errors: number of rows that could not be captioned, by reason.
-        seconds: duration of this run, starting the workers included.
-        model_seconds: time in the captioner, summed over the workers.
-        notes: parts of the input that are not read.
-    """
+    """The result of a job: number of rows of the output, those that could not be captioned by reason, and those that
+    this run wrote (``done``); its seconds with the start of the workers, and those in the captioner, summed over the
+    workers. ``notes``: parts of the input that are not read."""
 
     rows: int
     errors: dict[str, int]
@@ -276,11 +270,8 @@ def caption_rows(
 
 
 def open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> DatasetFolder:
-    """The output folder of a job, new or to be continued.
-
-    Raises:
-        ValueError: it holds captions of other inputs or settings and ``overwrite`` is off, or another kind of data.
-    """
+    """The output folder of a job, new or to be continued. One that holds another kind of data, or captions of other
+    inputs or settings without ``overwrite``, is a ValueError."""
     out = files.locate(job.out)
     if (out / MANIFEST).exists() and (kind := read_manifest(out).kind) != KIND:
         raise ValueError(f"out: {job.out} holds {kind}, which this job does not replace; choose another folder")

@@ -63,11 +63,8 @@ class ThroughputJob(LoadConfig):
 
 
 def measure_throughput(job: ThroughputJob, overwrite: bool = False) -> str:
-    """Measure, write the figures to ``job.out``, and return them as a table.
-
-    Raises:
-        ValueError: an artifact is not a captioner, the split has no pairs, or ``out`` exists and ``overwrite`` is off.
-    """
+    """Measure, write the figures to ``job.out``, and return them as a table. An artifact that is not a captioner, a
+    split without pairs, or an ``out`` that exists without ``overwrite`` is a ValueError."""
     if Path(job.out).exists() and not overwrite:
         raise ValueError(f"out: {job.out!r} exists; choose another file, or replace it with --overwrite")
     import torch

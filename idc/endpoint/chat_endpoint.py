@@ -106,11 +106,8 @@ class ChatEndpoint:
         self._clients: dict[asyncio.AbstractEventLoop, AsyncOpenAI] = {}
 
     def ask(self, content: str | list[Any]) -> Reply:
-        """The answer to one message of the user, a text or a list of parts with images (:func:`image_part`).
-
-        Raises:
-            RequestRefused, NotAnswered, EndpointError: see there.
-        """
+        """The answer to one message of the user, a text or a list of parts with images (:func:`image_part`). Raises as
+        :meth:`chat`."""
         return self.chat([{"role": "user", "content": content}])[0]
 
     def chat(
@@ -121,16 +118,9 @@ class ChatEndpoint:
         on_text: Callable[[str], None] | None = None,
         **options: Any,
     ) -> list[Reply]:
-        """The answers to a conversation, which are several with the option ``n``.
-
-        Args:
-            log_probabilities: also ask for those of the tokens.
-            on_text: ask for a stream, and call this with each piece of the answer's text when it comes.
-            options: of the request, in place of those of this object (``max_tokens``, ``temperature``) or besides.
-
-        Raises:
-            RequestRefused, NotAnswered, EndpointError: see there.
-        """
+        """The answers to a conversation, which are several with the option ``n``. ``on_text``: ask for a stream, and
+        call this with each piece of the answer's text when it comes. ``options`` of the request replace those of this
+        object (``max_tokens``, ``temperature``). Raises RequestRefused, NotAnswered or EndpointError."""
         from idc.endpoint.bounded_client import wait_for
 
         return wait_for(self._chat(messages, log_probabilities, on_text, options))

@@ -80,14 +80,8 @@ def load_found(
     own_modules: Mapping[str, nn.Module] | None = None,
 ) -> Any:
     """The tuned model in evaluation mode, its adapters merged; the base and the family are those of :func:`find_tuned`.
-
-    Args:
-        own_modules: the system's own modules by their names in the task; they get the artifact's weights.
-
-    Raises:
-        ValueError: the weights do not fit the base, or are not exactly those that ``tune`` names and the own modules
-            have.
-    """
+    A system's own modules, by their names in the task, get the artifact's weights. Weights that do not fit the base, or
+    are not exactly those that ``tune`` names and the own modules have, are a ValueError."""
     model, state = load_model(folder, config, device), artifact.state_dict()
     expected = {name: tensor for name, tensor in model.state_dict().items() if group_of(name, family, tune) is not None}
     modules = {f"{name}.": module for name, module in (own_modules or {}).items()}

@@ -66,12 +66,9 @@ def model_type(folder: Path) -> str:
 
 
 def read_family(folder: Path, processor: Path, max_pixels: int | None) -> Family:
-    """The family of a model, with the tokenizer and image processor of a folder (an artifact keeps its own).
-
-    Raises:
-        ValueError: the kind of model is unknown, or the processor's files are missing, damaged, of another model, or
-            name code of their own.
-    """
+    """The family of a model, with the tokenizer and image processor of a folder (an artifact keeps its own). An unknown
+    kind of model, and files that are missing, damaged, of another model, or name code of their own, are a
+    ValueError."""
     from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer
 
     make = family_class(model_type(folder), folder)
@@ -152,11 +149,8 @@ def weight_type(config: BaseConfig, device: torch.device | str) -> torch.dtype:
 
 
 def load_model(folder: Path, config: BaseConfig, device: torch.device | str = "cpu") -> Any:
-    """The transformers model of a folder, in evaluation mode; all of its weights must be there.
-
-    Raises:
-        ValueError: weights are missing or of other shapes.
-    """
+    """The transformers model of a folder, in evaluation mode; missing weights, or weights of other shapes, are a
+    ValueError."""
     from transformers import AutoModelForImageTextToText
 
     from idc.vlm.tower_attention import attend_windows_at_once

@@ -61,14 +61,8 @@ class EncodedDialogue:
 
 
 class Chat:
-    """Encodes the dialogues of one model.
-
-    Args:
-        cutoff: largest number of tokens of a dialogue; a longer one is refused.
-
-    Raises:
-        ValueError: the tokenizer has no chat template or no end token.
-    """
+    """Encodes the dialogues of one model, with at most ``cutoff`` tokens each. A tokenizer without a chat template or
+    an end token is a ValueError."""
 
     def __init__(self, family: Family, cutoff: int | None = None):
         self.family, self.tokenizer, self.cutoff = family, family.tokenizer, cutoff
@@ -89,12 +83,9 @@ class Chat:
         return self._encoded(turns, sizes, ask=True).ids
 
     def encode(self, turns: Sequence[Turn], sizes: Sequence[Size]) -> EncodedDialogue:
-        """Ids of a dialogue that ends with an answer; all answers are learned.
-
-        Raises:
-            ValueError: the number of images differs from that of the marks in the text; the text contains control
-                tokens of the model; the dialogue is longer than the cutoff.
-        """
+        """Ids of a dialogue that ends with an answer; all answers are learned. A ValueError: the number of images
+        differs from that of the marks in the text; the text contains control tokens of the model; the dialogue is
+        longer than the cutoff."""
         return self._encoded(turns, sizes, ask=False)
 
     def answer_ids(self, text: str) -> list[int]:
@@ -200,12 +191,9 @@ class Chat:
 
     @cached_property
     def _openings(self) -> tuple[str, str]:
-        """What the template writes before a given answer, and what it asks for an answer with, as far as they differ.
-
-        Raises:
-            ValueError: the template changes the beginning of a dialogue as the dialogue goes on, or does not write
-                answers as it asks for them.
-        """
+        """What the template writes before a given answer, and what it asks for an answer with, as far as they differ. A
+        ValueError: it changes the beginning of a dialogue as the dialogue goes on, or does not write answers as it asks
+        for them."""
         turns = [Turn("user", "1?"), Turn("assistant", "2"), Turn("user", "3?"), Turn("assistant", "4")]
         done = written = opening = ""
         for number in (1, 3):

@@ -61,7 +61,7 @@ def join_levels(padded: Tensor, counts: Sequence[int]) -> Tensor:
 
 
 @contextmanager
-def recorded(blocks: Sequence[nn.Module], layers: Sequence[int]) -> Iterator[dict[int, Tensor]]:
+def recorded(blocks: nn.ModuleList, layers: Sequence[int]) -> Iterator[dict[int, Tensor]]:
     """Record levels while the tower runs: level -> its features, as the layers return them.
 
     The hooks are added for one call, so they run after those that DeepSpeed has put on the layers: under ZeRO-3 the
@@ -105,6 +105,7 @@ class Family:
         image_token: the token that is repeated for every feature of an image; the chat template writes it once.
         image_processor: class of transformers, without the ending of a backend.
         in_vllm: how a model differs in vLLM from what it is here; None if it does not.
+        blocks: name of the list of the tower's layers.
     """
 
     name: ClassVar[str]
@@ -116,6 +117,7 @@ class Family:
     image_token: ClassVar[str]
     image_processor: ClassVar[str]
     in_vllm: ClassVar[str | None] = None
+    blocks: ClassVar[str]
 
     def __init__(self, config: Any, tokenizer: Any, images: Any, max_pixels: int | None = None):
         self.config, self.tokenizer, self.images, self.max_pixels = config, tokenizer, images, max_pixels
@@ -217,12 +219,9 @@ class Family:
     def tower_width(self) -> int:
         return int(self.config.vision_config.hidden_size)
 
-    def blocks(self, model: Any) -> Sequence[torch.nn.Module]:
-        raise NotImplementedError
-
     def run_tower(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
         """The output of the tower alone."""
-        raise NotImplementedError
+        return model.model.vision_tower(pixels["pixel_values"].to(model.dtype), return_dict=True)
 
     def patch_coordinates(self, pixels: Mapping[str, Tensor]) -> list[Tensor]:
         """Per image, row and column of each token of the tower (T, 2), in its order of tokens."""
@@ -241,7 +240,7 @@ class Family:
 
     def levels(self, model: Any, pixels: Mapping[str, Tensor], layers: Sequence[int]) -> Levels:
         """Features of images at several levels (:class:`Levels`), in ascending order."""
-        with recorded(self.blocks(model), layers) as hidden:
+        with recorded(model.get_submodule(self.blocks), layers) as hidden:
             output = self.run_tower(model, pixels)
         positions = self.patch_coordinates(pixels)
         counts = [len(rows) for rows in positions]

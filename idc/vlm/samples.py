@@ -263,11 +263,8 @@ def collate_samples(samples: Sequence[TuningSample], family: Family) -> Batch:
 
 
 def dialogue_loaders(job: TuningJob, family: Family, context: Context, one_size: bool = False) -> Loaders:
-    """Loaders of the training and the validation split of a job's folders.
-
-    Raises:
-        ValueError: naming the first row that cannot be used.
-    """
+    """Loaders of the training and the validation split of a job's folders; a ValueError names the first row that cannot
+    be used."""
     chat, seed = Chat(family, job.cutoff), job.train.seed
     parts = {
         path: DialogueSamples(path, "train", chat, job.prompt, seed + number, job.captions, one_size=one_size)
@@ -285,16 +282,8 @@ def loaders_of(
     context: Context,
     collate: Callable[..., Batch] = collate_samples,
 ) -> Loaders:
-    """Loaders of these samples, all of which are encoded once here; an epoch is one pass over all parts.
-
-    Args:
-        parts: of the training, by name; their order is part of the seed.
-        validation: None for no validation.
-        collate: makes a batch of samples, with the keyword ``family``.
-
-    Raises:
-        ValueError: naming the first row that cannot be used.
-    """
+    """Loaders of these samples, all of which are encoded once here; an epoch is one pass over all ``parts``, whose
+    order is part of the seed. A ValueError names the first row that cannot be used."""
     every = [*parts.values(), *([] if validation is None else [validation])]
     longest = max(part.check(context.rank, context.world_size) for part in every)
     longest = max(context.all_gather_object(longest))
