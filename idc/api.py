@@ -265,8 +265,7 @@ class LoadedCaptioner:
         parts = read_parts(ignore), read_parts(only)
         sides = zip(images[: len(before)], images[len(before) :], strict=True)
         pairs = [Pixels(*pair).counting(*parts) for pair in sides]
-        with_map = "map" in self.captioner.capabilities
-        options = DescribeOptions(beams, candidates, change_map=with_map, objects=self.objects)
+        options = DescribeOptions(beams, candidates, change_map=self.captioner.can("map"), objects=self.objects)
         captions = []
         for index, (pair, result) in enumerate(zip(pairs, describe_each(self.captioner, pairs, options), strict=True)):
             if isinstance(result.pixels, Fault):

@@ -233,7 +233,7 @@ class BatchCaptioner:
         only: Sequence[Part] = (),
     ) -> None:
         self._captioner = load()
-        if maps and "map" in self._captioner.capabilities:
+        if maps and self._captioner.can("map"):
             options = replace(options, change_map=True)
         self._options, self._batch_size = options, batch_size
         self._reader, self._max_pixels, self._ignore, self._only = reader, max_pixels, ignore, only

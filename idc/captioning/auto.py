@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -50,9 +50,13 @@ class AutoCaptioner(Captioner):
         return self._load_untrained()
 
     @property
-    def capabilities(self) -> Set[Capability]:  # type: ignore[override]  # without loading it at the start
+    def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
         """Those of the trained captioner, and change maps, which the other one always has."""
-        return _LazyCapabilities(lambda: self.trained)
+        return self.trained.capabilities | {"map"}
+
+    def can(self, capability: Capability) -> bool:
+        """Loads the trained captioner only where it decides."""
+        return capability == "map" or self.trained.can(capability)
 
     @property
     def trained_on(self) -> str | None:  # type: ignore[override]
@@ -79,7 +83,7 @@ class AutoCaptioner(Captioner):
                 [afters[index] for index in indices],
                 beams=options.beams,
                 candidates=options.candidates,
-                change_map=options.change_map and "map" in captioner.capabilities,
+                change_map=options.change_map and captioner.can("map"),
                 counted=[counted[index] for index in indices],
             )
             for index, description in zip(indices, described, strict=True):
@@ -90,19 +94,3 @@ class AutoCaptioner(Captioner):
         if self.familiarity is None:
             return True
         return self.familiarity(equal_outside(before, after, counted), after) >= FAMILIAR_FROM
-
-
-class _LazyCapabilities(Set[Capability]):
-    """The capabilities of a captioner, which is loaded when another one than "map" is asked for."""
-
-    def __init__(self, captioner: Callable[[], Captioner]) -> None:
-        self._captioner = captioner
-
-    def __contains__(self, capability: object) -> bool:
-        return capability == "map" or capability in self._captioner().capabilities
-
-    def __iter__(self) -> Iterator[Capability]:
-        return iter({"map", *self._captioner().capabilities})
-
-    def __len__(self) -> int:
-        return len({"map", *self._captioner().capabilities})

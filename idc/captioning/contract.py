@@ -385,6 +385,9 @@ class Captioner(Protocol):
     """Whether a captioner of dialogues is also asked, per pair, if anything changed: evidence
     (:data:`idc.captioning.calibration.YES`) for a calibration that is fitted, or that reads it."""
 
+    def can(self, capability: Capability) -> bool:
+        return capability in self.capabilities
+
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
         return [description.best.caption for description in self.describe(befores, afters)]
 
@@ -474,6 +477,6 @@ class Captioner(Protocol):
 
 def require(captioner: Captioner, capability: Capability) -> Captioner:
     """The captioner, if it has a capability; else :class:`Unsupported` is raised."""
-    if capability not in captioner.capabilities:
+    if not captioner.can(capability):
         raise Unsupported(captioner, capability)
     return captioner
