@@ -3,6 +3,8 @@
 Every system's ``load_captioner(artifact, device, speed)`` returns a :class:`Captioner`. What only some
 captioners can do is a capability: without it the method raises :class:`Unsupported`. Imports no torch, and at the top
 nothing that is slow to import: the settings of most commands import this module, and `--help` needs no image.
+
+Long because what a captioner returns and what it can do are one contract, read together.
 """
 
 from __future__ import annotations

@@ -104,6 +104,8 @@ def test_a_dialogue_is_sent_as_it_was_held(server: Endpoint, tmp_path: Path) -> 
     assert len(server.requests) == 1
     (inside,) = messages_of([Turn("user", f"From {IMAGE} to {IMAGE}.")], [before, after])
     assert [part["type"] for part in inside["content"]] == ["text", "image_url", "text", "image_url", "text"]
+    (ahead,) = messages_of([Turn("user", f"{IMAGE}\n{IMAGE}\nRed? ")], [before, after])
+    assert [part.get("text") for part in ahead["content"]] == [None, None, "Red?"]
 
 
 def test_a_prompt_that_the_endpoint_reads_differently_is_warned_of(
