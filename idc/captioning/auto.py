@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from idc.captioning.contract import (
+    CAPABILITIES,
     FAMILIAR_FROM,
     Answer,
     Capability,
@@ -18,7 +19,6 @@ from idc.captioning.contract import (
     SearchOptions,
     beams_of,
     equal_outside,
-    require,
 )
 from idc.captioning.familiarity import Familiarity
 
@@ -51,12 +51,12 @@ class AutoCaptioner(Captioner):
 
     @property
     def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
-        """Those of the trained captioner, and change maps, which the other one always has."""
-        return self.trained.capabilities | {"map"}
+        """Change maps, which the other captioner always has, and answers if the trained one has them."""
+        return frozenset(filter(self.can, CAPABILITIES))
 
     def can(self, capability: Capability) -> bool:
         """Loads the trained captioner only where it decides."""
-        return capability == "map" or self.trained.can(capability)
+        return capability == "map" or (capability == "answer" and self.trained.can(capability))
 
     @property
     def trained_on(self) -> str | None:  # type: ignore[override]
@@ -64,7 +64,7 @@ class AutoCaptioner(Captioner):
 
     def answer(self, *arguments: Any, **options: Any) -> list[Answer]:
         """By the trained captioner."""
-        return require(self.trained, "answer").answer(*arguments, **options)
+        return self.trained.answer(*arguments, **options)
 
     def _describe(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
