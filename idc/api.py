@@ -17,7 +17,7 @@ import os
 import sys
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -26,17 +26,7 @@ from PIL import Image
 
 from idc.captioning.apply import DescribeOptions, Fault, Pixels, describe_each
 from idc.captioning.boxes import boxes_of, draw_boxes
-from idc.captioning.contract import (
-    Candidate,
-    Captioner,
-    Claim,
-    Description,
-    Region,
-    Verdict,
-    assessment_text,
-    draw_map,
-    sentence_without_model,
-)
+from idc.captioning.contract import Captioner, Description, assessment_text, draw_map, sentence_without_model
 from idc.captioning.counted import Box, read_parts
 from idc.captioning.loading import AUTO, CaptionerLoader, LoadConfig
 from idc.captioning.objects_config import Mode, ObjectsConfig
@@ -143,80 +133,38 @@ def evaluate(
     if single := [name for name, value in truth.items() if isinstance(value, str)]:
         raise ValueError(f"references: a list of captions for each pair, but {single[0]} has a single text")
     captions = {name: _unwrap_single(value) for name, value in captions.items()}
-    for what, texts in (
-        ("predictions", [*captions.items()]),
-        ("references", [(n, t) for n in truth for t in truth[n]]),
-    ):
-        if wrong := next((item for item in texts if not isinstance(item[1], str)), None):
-            raise ValueError(f"{what}: a text is expected, but {wrong[0]} has {wrong[1]!r:.80}")
+    texts = [("predictions", name, text) for name, text in captions.items()]
+    texts += [("references", name, text) for name in truth for text in truth[name]]
+    for what, name, text in texts:
+        if not isinstance(text, str):
+            raise ValueError(f"{what}: a text is expected, but {name} has {text!r:.80}")
     rows = [
         Prediction(pair_id=name, caption=caption, references=list(truth[name])) for name, caption in captions.items()
     ]
     return score(rows, protocol=get_protocol(protocol), metrics=metrics or METRICS, resamples=resamples)[0]
 
 
-@dataclass(frozen=True, repr=False)
-class Caption:
-    """The caption of a pair. In a notebook it draws the two images, where they differ, and its sentences.
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Caption(Description):
+    """The description of a pair, with its images, uint8 RGB (H, W, 3). In a notebook it draws them, where they differ,
+    and its sentences."""
 
-    Attributes:
-        description: everything that the captioner returned.
-        before, after: the images, uint8 RGB (H, W, 3).
-    """
-
-    description: Description
     before: np.ndarray
     after: np.ndarray
 
     @property
     def caption(self) -> str:
-        """The best caption."""
-        return self.description.best.caption
-
-    @property
-    def candidates(self) -> tuple[Candidate, ...]:
-        """All captions, the best first, each with its confidence."""
-        return self.description.candidates
+        return self.best.caption
 
     @property
     def confidence(self) -> float:
         """Of the best caption, in [0, 1]."""
-        return self.description.best.confidence
-
-    @property
-    def verdict(self) -> Verdict:
-        """``changed``, ``unchanged`` or ``unsure``."""
-        return self.description.verdict
-
-    @property
-    def warning(self) -> str | None:
-        """Why the caption is not to be trusted; None if there is no such reason."""
-        return self.description.warning
+        return self.best.confidence
 
     @property
     def map(self) -> np.ndarray | None:
         """Where the pair changed, float32 (H, W) in [0, 1] over the image after; None if the captioner cannot tell."""
-        return self.description.change_map
-
-    @property
-    def regions(self) -> tuple[Region, ...] | None:
-        """The regions that differ, the largest first; of ``objects``, alone or beside a captioner that is not familiar
-        with the pair."""
-        return self.description.regions
-
-    @property
-    def claims(self) -> tuple[Claim, ...] | None:
-        """What changed, as data; of ``objects`` likewise."""
-        return self.description.claims
-
-    @property
-    def captioner(self) -> str | None:
-        """Name of the captioner that wrote the caption."""
-        return self.description.captioner
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-able dict with the field names of all commands and APIs."""
-        return self.description.to_dict()
+        return self.change_map
 
     def __str__(self) -> str:
         return self.caption
@@ -317,33 +265,25 @@ class LoadedCaptioner:
         parts = read_parts(ignore), read_parts(only)
         sides = zip(images[: len(before)], images[len(before) :], strict=True)
         pairs = [Pixels(*pair).counting(*parts) for pair in sides]
-        with_map = "map" in self.captioner.capabilities
-        options = DescribeOptions(beams, candidates, change_map=with_map, objects=self.objects)
+        options = DescribeOptions(beams, candidates, change_map=self.captioner.can("map"), objects=self.objects)
         captions = []
         for index, (pair, result) in enumerate(zip(pairs, describe_each(self.captioner, pairs, options), strict=True)):
             if isinstance(result.pixels, Fault):
                 where = f"pair {index} of the lists: " if len(pairs) > 1 else ""
                 raise ValueError(f"{where}{result.pixels.error.detail}")
             assert result.description is not None
-            description = replace(result.description, captioner=result.description.captioner or self.source)
-            captions.append(Caption(description, pair.before, pair.after))
+            fields = vars(result.description) | {"captioner": result.description.captioner or self.source}
+            captions.append(Caption(**fields, before=pair.before, after=pair.after))
         return captions
 
 
 def _pixels(sources: Sequence[ImageSource]) -> list[np.ndarray]:
     files = [os.fspath(source) for source in sources if isinstance(source, str | os.PathLike)]
     decoded = iter(read_images(*files))
-    pixels: list[np.ndarray] = []
-    for source in sources:
-        if isinstance(source, str | os.PathLike):
-            pixels.append(next(decoded)[1])
-        else:
-            pixels.append(image_of(source))
-    return pixels
+    return [next(decoded)[1] if isinstance(source, str | os.PathLike) else image_of(source) for source in sources]
 
 
 def _shown(pixels: np.ndarray) -> np.ndarray:
-    """An image at the height of a notebook's."""
     return resize_image(pixels, (_SHOWN, max(1, round(pixels.shape[1] * _SHOWN / pixels.shape[0]))))
 
 
@@ -360,7 +300,6 @@ def _by_id(what: str, values: Any) -> dict[str, Any]:
 
 
 def _unwrap_single(caption: Any) -> Any:
-    """The caption itself, where it is the only one in a list."""
     return caption[0] if isinstance(caption, list | tuple) and len(caption) == 1 else caption
 
 

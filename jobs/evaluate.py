@@ -109,14 +109,13 @@ def page_command() -> None:
 
 
 def speed_command() -> None:
-    from idc.captioning.throughput import ThroughputJob, measure_throughput, speed_table
+    from idc.captioning.throughput import ThroughputJob, measure_throughput
 
     args = cli(ThroughputJob, __doc__, local=False)
     try:
-        result = measure_throughput(args.config, args.overwrite)
+        print(f"{measure_throughput(args.config, args.overwrite)}\n{args.config.out}")
     except (ValueError, OSError) as error:
         raise SystemExit(f"evaluate: {error}") from None
-    print(f"{speed_table(result)}\n{args.config.out}")
 
 
 def captions_command() -> None:

@@ -112,7 +112,7 @@ def test_claims_are_boxes_with_names_on_their_images_and_regions_where_there_is_
         claims=tuple(Claim(*claim[:3], "here", *claim[3:], 0.9, "RUN", "STOP") for claim in claims),
     )  # fmt: skip
     black = np.zeros((320, 400, 3), np.uint8)
-    drawn = np.asarray(Image.open(io.BytesIO(idc.Caption(description, black, black)._repr_png_())))
+    drawn = np.asarray(Image.open(io.BytesIO(idc.Caption(**vars(description), before=black, after=black)._repr_png_())))
     for image, boxes in ((drawn[:, :400], before), (drawn[:, 404:], after)):
         inked = image.max(axis=2) > 0
         for left, top, right, bottom in boxes:

@@ -1,8 +1,7 @@
 """Apply a captioner to rows: decode their images, batch those with equal options, describe them.
 
-Evaluation (``split.py``), captions of a table (``table.py``), calibration and serving do it here. A row whose images
-cannot be read, or that the captioner refuses, has a :class:`Fault` in place of a description and does not affect the
-others. Imports no torch.
+Whatever captions does it here. A row whose images cannot be read, or that the captioner refuses, has a :class:`Fault`
+in place of a description and does not affect the others. Imports no torch.
 """
 
 from __future__ import annotations
@@ -42,28 +41,18 @@ class Pixels:
     counted: np.ndarray | None = None
 
     def counting(self, ignore: Sequence[Part], only: Sequence[Part]) -> Pixels:
-        """The pair with the part that counts.
-
-        Raises:
-            ValueError: as :func:`idc.captioning.counted.counted_part`.
-        """
+        """The pair with the part that counts, or a ValueError (:func:`idc.captioning.counted.counted_part`)."""
         return replace(self, counted=counted_part(self.after.shape[:2], ignore, only))
 
     @property
     def images(self) -> tuple[np.ndarray, np.ndarray]:
-        """Both images, before first."""
         return self.before, self.after
 
 
 @dataclass(frozen=True)
 class Fault:
-    """The reason why a pair has no description.
-
-    Attributes:
-        role: the image, ``before`` or ``after``; ``pair`` if the captioner refuses both together.
-        name: how messages refer to the image.
-        error: its error.
-    """
+    """The reason why a pair has no description: the error of an image (``role`` is ``before`` or ``after``, ``name``
+    how messages refer to it), or of both together (``pair``)."""
 
     role: str
     name: str
@@ -79,13 +68,9 @@ class Fault:
 
 @dataclass(frozen=True)
 class DescribeOptions:
-    """How a row is captioned; rows with equal options form one batch of the model.
-
-    Attributes:
-        beams, candidates, change_map: as :meth:`idc.captioning.contract.Captioner.describe`.
-        objects: settings with which ``objects`` also speaks where the captioner is not familiar with the pair; None: it
-            does not.
-    """
+    """How a row is captioned (:meth:`idc.captioning.contract.Captioner.describe`); rows with equal options form one
+    batch of the model. ``objects``: settings with which ``objects`` also speaks where the captioner is not familiar
+    with the pair; None: it does not."""
 
     beams: int | None = None
     candidates: int = 1
@@ -93,25 +78,15 @@ class DescribeOptions:
     objects: ObjectsConfig | None = None
 
     def check(self, captioner: Captioner) -> None:
-        """Refuse options that a captioner does not support.
-
-        Raises:
-            ValueError: it lacks a capability, or the numbers are impossible.
-        """
+        """Refuse, by a ValueError, options that a captioner does not support, or that are impossible."""
         beams_of(self.beams, self.candidates, validated=1)
         if self.change_map:
             require(captioner, "map")
 
 
 class CaptionedPair(NamedTuple):
-    """The result of one row.
-
-    Attributes:
-        pixels: its images, or why it has no description; then the rest is empty.
-        description: of the pair.
-        seconds: duration of the model's call for the row's batch.
-        batch: number of pairs in that batch.
-    """
+    """The result of one row: its images, or why it has no description; the description; the duration of the model's
+    call for the row's batch, and the number of pairs in that batch."""
 
     pixels: Pixels | Fault
     description: Description | None = None
@@ -120,12 +95,8 @@ class CaptionedPair(NamedTuple):
 
 
 def decode_pair(before: Any, after: Any, reader: Reader | None = None, max_pixels: int = MAX_PIXELS) -> Pixels | Fault:
-    """Decode both images; uses no model, so it may run in another thread.
-
-    Args:
-        before, after: encoded images; with a ``reader``, cells that hold or name them.
-        max_pixels: larger images are refused before they are decoded.
-    """
+    """Decode both images, which are encoded, or with a ``reader`` cells that hold or name them; uses no model, so it
+    may run in another thread."""
     images = []
     for role, cell in (("before", before), ("after", after)):
         try:
@@ -139,24 +110,20 @@ def describe_batch(
     captioner: Captioner, images: Sequence[Pixels | Fault], options: Sequence[DescribeOptions]
 ) -> list[CaptionedPair]:
     """Describe decoded pairs, each with its own options; pairs with equal ones go through the model together. What
-    ``objects`` says is not among it (:func:`with_objects`).
-
-    Raises:
-        ValueError: the captioner refuses an option, or a pair.
-    """
+    ``objects`` says is not among it (:func:`with_objects`). A refused option or pair is a ValueError."""
     results = [CaptionedPair(pixels) for pixels in images]
     groups: dict[DescribeOptions, list[int]] = defaultdict(list)
     for index, (pixels, option) in enumerate(zip(images, options, strict=True)):
         if isinstance(pixels, Pixels):
             option.check(captioner)
-            groups[DescribeOptions(option.beams, option.candidates, option.change_map)].append(index)
-    for group, indices in groups.items():
+            groups[option].append(index)
+    for option, indices in groups.items():
         pairs = [pixels for pixels in map(images.__getitem__, indices) if isinstance(pixels, Pixels)]
         befores, afters = ([getattr(pair, role) for pair in pairs] for role in ("before", "after"))
         counted = [pair.counted for pair in pairs]
         started = time.perf_counter()
         descriptions = captioner.describe(
-            befores, afters, beams=group.beams, candidates=group.candidates, change_map=group.change_map,
+            befores, afters, beams=option.beams, candidates=option.candidates, change_map=option.change_map,
             counted=None if all(part is None for part in counted) else counted,
         )  # fmt: skip
         seconds = time.perf_counter() - started
@@ -169,30 +136,24 @@ def describe_batch(
 def describe_each(
     captioner: Captioner, images: Sequence[Pixels | Fault], options: DescribeOptions
 ) -> Iterator[CaptionedPair]:
-    """As :func:`describe_batch` with equal options, and with what ``objects`` says, pair by pair; the result of a pair
-    that the captioner refuses is a :class:`Fault`."""
-    for result in _each_with_its_error(captioner, images, options):
+    """As :func:`describe_batch` with equal options, and with what ``objects`` says, pair by pair. If the captioner
+    refuses one of the pairs, the batch is halved until its result alone is the :class:`Fault`. Other errors than
+    ValueError are not of a pair, but of the machine, the endpoint or the program."""
+    try:
+        results = describe_batch(captioner, images, [options] * len(images))
+    except ValueError as error:
+        if len(images) == 1:
+            yield CaptionedPair(Fault("pair", "", ImageError("not captioned", str(error))))
+            return
+        half = len(images) // 2
+        for part in (images[:half], images[half:]):
+            yield from describe_each(captioner, part, options)
+        return
+    for result in results:
         if options.objects is None or result.description is None or isinstance(result.pixels, Fault):
             yield result
         else:
             yield result._replace(description=with_objects(result.description, result.pixels, objects=options.objects))
-
-
-def _each_with_its_error(
-    captioner: Captioner, images: Sequence[Pixels | Fault], options: DescribeOptions
-) -> list[CaptionedPair]:
-    """:func:`describe_batch`, by halves of the batch if the captioner refuses one of its pairs, whose result is the
-    reason. Other errors than ValueError are not of a pair, but of the machine, the endpoint or the program."""
-    try:
-        return describe_batch(captioner, images, [options] * len(images))
-    except ValueError as error:
-        if len(images) == 1:
-            return [CaptionedPair(Fault("pair", "", ImageError("not captioned", str(error))))]
-    half = len(images) // 2
-    return [
-        *_each_with_its_error(captioner, images[:half], options),
-        *_each_with_its_error(captioner, images[half:], options),
-    ]
 
 
 def _nearly_black(before: np.ndarray, after: np.ndarray) -> str | None:
@@ -210,12 +171,8 @@ def _nearly_black(before: np.ndarray, after: np.ndarray) -> str | None:
 def with_objects(
     description: Description, pixels: Pixels, always: bool = False, objects: ObjectsConfig | None = None
 ) -> Description:
-    """The description with what ``objects`` says, if its captioner is not familiar with the pair (or ``always``) and
-    it is not its own.
-
-    Args:
-        objects: its settings.
-    """
+    """The description with what ``objects`` says, if its captioner is not familiar with the pair (or ``always``) and it
+    is not its own."""
     if description.claims is not None or not (always or description.familiar is False):
         return description
     [other] = untrained_captioner(objects).describe([pixels.before], [pixels.after], counted=[pixels.counted])
@@ -276,7 +233,7 @@ class BatchCaptioner:
         only: Sequence[Part] = (),
     ) -> None:
         self._captioner = load()
-        if maps and "map" in self._captioner.capabilities:
+        if maps and self._captioner.can("map"):
             options = replace(options, change_map=True)
         self._options, self._batch_size = options, batch_size
         self._reader, self._max_pixels, self._ignore, self._only = reader, max_pixels, ignore, only

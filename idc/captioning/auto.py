@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from idc.captioning.contract import (
+    CAPABILITIES,
     FAMILIAR_FROM,
     Answer,
     Capability,
@@ -18,24 +19,14 @@ from idc.captioning.contract import (
     SearchOptions,
     beams_of,
     equal_outside,
-    require,
 )
 from idc.captioning.familiarity import Familiarity
 
 
 class AutoCaptioner(Captioner):
     """Two captioners, of which each pair gets one: :attr:`Description.captioner` names it. Either is loaded when the
-    first pair needs it.
-
-    Without a fitted familiarity nobody can tell which pairs are unlike the training images; then the trained captioner
-    captions all.
-
-    Args:
-        trained_name: of the trained captioner.
-        load_trained: loads it.
-        familiarity: of the trained captioner.
-        untrained_name, load_untrained: likewise of the captioner of all other pairs.
-    """
+    first pair needs it. Without a fitted ``familiarity`` of the trained captioner nobody can tell which pairs are
+    unlike the training images; then it captions all."""
 
     compares_parts: bool = True
 
@@ -52,18 +43,20 @@ class AutoCaptioner(Captioner):
 
     @cached_property
     def trained(self) -> Captioner:
-        """The trained captioner."""
         return self._load_trained()
 
     @cached_property
     def untrained(self) -> Captioner:
-        """The captioner of the pairs that the trained one is not familiar with."""
         return self._load_untrained()
 
     @property
-    def capabilities(self) -> Set[Capability]:  # type: ignore[override]  # without loading it at the start
-        """Those of the trained captioner, and change maps, which the other one always has."""
-        return _LazyCapabilities(lambda: self.trained)
+    def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
+        """Change maps, which the other captioner always has, and answers if the trained one has them."""
+        return frozenset(filter(self.can, CAPABILITIES))
+
+    def can(self, capability: Capability) -> bool:
+        """Loads the trained captioner only where it decides."""
+        return capability == "map" or (capability == "answer" and self.trained.can(capability))
 
     @property
     def trained_on(self) -> str | None:  # type: ignore[override]
@@ -71,7 +64,7 @@ class AutoCaptioner(Captioner):
 
     def answer(self, *arguments: Any, **options: Any) -> list[Answer]:
         """By the trained captioner."""
-        return require(self.trained, "answer").answer(*arguments, **options)
+        return self.trained.answer(*arguments, **options)
 
     def _describe(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
@@ -90,7 +83,7 @@ class AutoCaptioner(Captioner):
                 [afters[index] for index in indices],
                 beams=options.beams,
                 candidates=options.candidates,
-                change_map=options.change_map and "map" in captioner.capabilities,
+                change_map=options.change_map and captioner.can("map"),
                 counted=[counted[index] for index in indices],
             )
             for index, description in zip(indices, described, strict=True):
@@ -101,19 +94,3 @@ class AutoCaptioner(Captioner):
         if self.familiarity is None:
             return True
         return self.familiarity(equal_outside(before, after, counted), after) >= FAMILIAR_FROM
-
-
-class _LazyCapabilities(Set[Capability]):
-    """The capabilities of a captioner, which is loaded when another one than "map" is asked for."""
-
-    def __init__(self, captioner: Callable[[], Captioner]) -> None:
-        self._captioner = captioner
-
-    def __contains__(self, capability: object) -> bool:
-        return capability == "map" or capability in self._captioner().capabilities
-
-    def __iter__(self) -> Iterator[Capability]:
-        return iter({"map", *self._captioner().capabilities})
-
-    def __len__(self) -> int:
-        return len({"map", *self._captioner().capabilities})

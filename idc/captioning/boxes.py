@@ -22,11 +22,7 @@ class NamedBox(NamedTuple):
 
 def boxes_of(fields: Mapping[str, Any]) -> tuple[list[NamedBox], list[NamedBox]]:
     """The boxes of a pair, on the image before and on the image after: of its claims, or, if there are none, of the
-    regions that differ.
-
-    Args:
-        fields: of :meth:`idc.captioning.contract.Description.to_dict`, or a row of a table of captions.
-    """
+    regions that differ. ``fields``: of :meth:`idc.captioning.contract.Description.to_dict`, or a row of a table."""
     if not fields["claims"]:
         return [], [NamedBox(region["box"], "") for region in fields["regions"] or ()]
     before, after = (

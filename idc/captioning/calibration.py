@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -28,19 +28,7 @@ BINS = 10
 _OF_ANY = ("says_change", "log_probability", "signed_log_probability")
 """Inputs that every captioner has."""
 YES = "yes"
-"""Input of captioners that are asked whether anything changed (:class:`AskedCaptioner`): the log-odds of "yes"."""
-
-
-@runtime_checkable
-class AskedCaptioner(Protocol):
-    """A captioner that can also be asked, per pair, whether anything changed.
-
-    Attributes:
-        asks_change: whether it is; its descriptions then have the evidence :data:`YES`. Set while a calibration is
-            fitted; a loaded captioner is asked if its calibration reads the answer.
-    """
-
-    asks_change: bool
+"""Input of captioners that are asked whether anything changed: the log-odds of "yes"."""
 
 
 class _Record(BaseModel):
@@ -107,11 +95,7 @@ class Calibration(_Record):
 
     @classmethod
     def read(cls, artifact: Path | str) -> Calibration | None:
-        """The calibration of an artifact, or None if it has none.
-
-        Raises:
-            ValueError: the file is damaged.
-        """
+        """The calibration of an artifact, or None if it has none; a damaged file is a ValueError."""
         path = local_folder(artifact) / CALIBRATION
         if not path.exists():
             return None
@@ -122,11 +106,8 @@ class Calibration(_Record):
 
     @classmethod
     def load(cls, artifact: Path | str, evidence: Sequence[str] = ()) -> Calibration | None:
-        """As :meth:`read`, for a captioner: None, with a warning, if it was fitted on other inputs.
-
-        Args:
-            evidence: names of the system's own evidence, without :data:`YES`.
-        """
+        """As :meth:`read`, for a captioner whose own evidence has these names, without :data:`YES`: None, with a
+        warning, if it was fitted on other inputs."""
         calibration = cls.read(artifact)
         if calibration is not None and set(calibration.inputs) - {YES} != {*_OF_ANY, *evidence}:
             warnings.warn(
@@ -146,12 +127,8 @@ def inputs_of(description: Description) -> dict[str, float]:
 
 
 def fit_calibration(rows: Sequence[Mapping[str, float]], changed: Sequence[bool]) -> dict[str, Any]:
-    """Fit the regression (scikit-learn's, with its default L2 penalty). Returns its fields of :class:`Calibration`.
-
-    Args:
-        rows: :func:`inputs_of` each pair.
-        changed: whether the pair changed.
-    """
+    """Fit the regression (scikit-learn's, with its default L2 penalty) on the :func:`inputs_of` pairs. Returns its
+    fields of :class:`Calibration`."""
     from sklearn.linear_model import LogisticRegression
 
     inputs = tuple(rows[0])
@@ -168,11 +145,11 @@ def fit_calibration(rows: Sequence[Mapping[str, float]], changed: Sequence[bool]
     }
 
 
-def quality(probabilities: Sequence[float], changed: Sequence[bool], bins: int = BINS) -> Quality:
+def quality(probabilities: Iterable[float], changed: Sequence[bool], bins: int = BINS) -> Quality:
     """AUC, Brier score and expected calibration error of probabilities, on changed and unchanged pairs."""
     from sklearn.metrics import roc_auc_score
 
-    predicted, truth = np.array(probabilities, dtype=np.float64), np.array(changed, dtype=np.float64)
+    predicted, truth = np.array([*probabilities], dtype=np.float64), np.array(changed, dtype=np.float64)
     edges = np.unique(np.quantile(predicted, np.arange(1, bins) / bins))
     which = np.searchsorted(edges, predicted, side="right")  # equal probabilities stay together
     gaps = [abs((predicted - truth)[which == group].sum()) for group in range(len(edges) + 1)]

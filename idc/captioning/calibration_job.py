@@ -14,10 +14,9 @@ import numpy as np
 from pydantic import Field
 
 from idc.captioning.apply import Fault, Pixels, decode_pair, describe_rows
-from idc.captioning.calibration import AskedCaptioner, Calibration, Unfamiliar, fit_calibration, inputs_of, quality
+from idc.captioning.calibration import Calibration, Unfamiliar, fit_calibration, inputs_of, quality
 from idc.captioning.contract import FAMILIAR_FROM, Captioner
-from idc.captioning.familiarity import Familiarity, pair_statistics, statistics
-from idc.captioning.familiarity import fit_familiarity as fit_familiarity
+from idc.captioning.familiarity import Familiarity, fit_familiarity, pair_statistics, statistics
 from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, LoadConfig
 from idc.config import missing
 from idc.data.augmentation import AugmentationConfig, augment
@@ -70,7 +69,7 @@ class CalibrateJob(LoadConfig):
 
     def errors(self) -> Iterator[str]:
         if self.split == "train":
-            yield ("split: the captioner learnt the training pairs and is overconfident on them; calibrate on val")
+            yield "split: the captioner learnt the training pairs and is overconfident on them; calibrate on val"
         if self.report_split == self.split:
             yield f"report_split: {self.split} is the split to fit on; report on another one"
         for name in ("outside", "unlike", "augmented"):
@@ -91,9 +90,7 @@ class CalibrateJob(LoadConfig):
         else:
             yield from missing(self.artifact, "artifact")
         yield from missing(self.pairs, "pairs")
-        for path in self.more_pairs:
-            yield from missing(path, "more_pairs")
-        for name in ("outside", "unlike"):
+        for name in ("more_pairs", "outside", "unlike"):
             for path in getattr(self, name):
                 yield from missing(path, name)
 
@@ -112,63 +109,49 @@ def finished_calibration(job: CalibrateJob) -> Calibration | None:
 
 
 def calibrate(job: CalibrateJob, load: LoadCaptioner | None = None) -> Calibration | None:
-    """Describe the pairs, fit, measure, and add the files to the artifact.
-
-    Args:
-        load: loads the captioner; by default that of ``job.artifact``.
-
-    Returns:
-        None if ``job.split`` lacks changed or unchanged pairs and only the familiarity could be fitted.
-
-    Raises:
-        ValueError: nothing can be fitted, the report split lacks changed or unchanged pairs, there are no training
-            pairs for the familiarity, or an image cannot be read.
-    """
+    """Describe the pairs, fit, measure, and add the files to the artifact. Returns None if ``job.split`` lacks changed
+    or unchanged pairs and only the familiarity could be fitted; a ValueError says what else is missing. ``load``: loads
+    the captioner; by default that of ``job.artifact``."""
     captioner = (load or CaptionerLoader(job.artifact, job))()
-    if isinstance(captioner, AskedCaptioner):
-        captioner.asks_change = job.ask_change
+    captioner.asks_change = job.ask_change
     splits: list[str] = [job.split] if job.report_split is None else [job.split, job.report_split]
     measured = {split: _measure(job, captioner, split) for split in splits}
     fitted_on = measured[job.split]
     for split, measurement in measured.items():
         if fault := _one_kind(job, split, measurement.changed):
-            if split != job.split or not job.familiarity or not fitted_on.statistics:
+            if split != job.split or not fitted_on.statistics:
                 raise ValueError(fault)
             logs.event("no_probability", f"{fault}; only the familiarity is fitted", "warning")
-            _familiarity(job, fitted_on).save(job.artifact)
+            _fit_familiarity(job, fitted_on.statistics).save(job.artifact)
             return None
+    regression = fit_calibration(fitted_on.inputs, fitted_on.changed)
+    unfamiliar: dict[str, Unfamiliar] = {}
+    if job.familiarity:
+        familiarity = _fit_familiarity(job, fitted_on.statistics)
+        inside = {split: list(map(familiarity.distance, part.statistics)) for split, part in measured.items()}
+        outside = {
+            path: list(map(familiarity.distance, _input_statistics(path))) for path in (*job.unlike, *job.outside)
+        }
+        for name, distances in (inside | outside).items():
+            held_out = inside[splits[-1]] if name in outside else None
+            unfamiliar[name] = _unfamiliar(name, familiarity, distances, held_out)
+        familiarity.save(job.artifact)
     calibration = Calibration(
         fingerprint=_mark(job),
         source={"pairs": ", ".join(job.folders), "split": job.split, "count": len(fitted_on.changed)},
         quality={},
-        **fit_calibration(fitted_on.inputs, fitted_on.changed),
+        unfamiliar=unfamiliar,
+        **regression,
     )
-    qualities = {
-        split: quality([calibration.probability(inputs) for inputs in measurement.inputs], measurement.changed)
-        for split, measurement in measured.items()
-    }
-    calibration = calibration.model_copy(update={"quality": qualities})
-    if job.familiarity:
-        familiarity = _familiarity(job, fitted_on)
-        distances = {
-            split: list(map(familiarity.distance, measurement.statistics)) for split, measurement in measured.items()
-        }
-        unfamiliar: dict[str, Unfamiliar] = {}
-        for split, split_distances in distances.items():
-            unfamiliar[split] = _unfamiliar(split, familiarity, split_distances)
-        for path in (*job.unlike, *job.outside):
-            outside = (pair_statistics(*pixels.images) for pixels in _input_images(path))
-            outside_distances = [familiarity.distance(values) for values in outside]
-            unfamiliar[path] = _unfamiliar(path, familiarity, outside_distances, distances[splits[-1]])
-        calibration = calibration.model_copy(update={"unfamiliar": unfamiliar})
-        familiarity.save(job.artifact)
+    for split, measurement in measured.items():
+        calibration.quality[split] = quality(map(calibration.probability, measurement.inputs), measurement.changed)
     add_file(job.artifact, CALIBRATION, calibration.model_dump_json(indent=1) + "\n")
     return calibration
 
 
-def _familiarity(job: CalibrateJob, held_out: _Measured) -> Familiarity:
-    unlike = (pair_statistics(*pixels.images) for path in job.unlike for pixels in _input_images(path))
-    return fit_familiarity(_training_statistics(job), held_out.statistics, unlike)
+def _fit_familiarity(job: CalibrateJob, held_out: Sequence[np.ndarray]) -> Familiarity:
+    unlike = itertools.chain.from_iterable(map(_input_statistics, job.unlike))
+    return fit_familiarity(_training_statistics(job), held_out, unlike)
 
 
 def _training_statistics(job: CalibrateJob) -> Iterator[np.ndarray]:
@@ -198,13 +181,7 @@ def _training_statistics(job: CalibrateJob) -> Iterator[np.ndarray]:
 def _unfamiliar(
     name: str, familiarity: Familiarity, distances: Sequence[float], held_out: Sequence[float] | None = None
 ) -> Unfamiliar:
-    """The counts of one split or input.
-
-    Args:
-        name: the split, or the input of another domain.
-        distances: of its pairs.
-        held_out: distances of held-out pairs, for the AUC.
-    """
+    """``held_out``: distances with which those of an input of another domain are compared (AUC)."""
     if not distances:
         raise ValueError(f"{name} has no pairs to measure familiarity on")
     auc = None
@@ -223,8 +200,8 @@ def _unfamiliar(
     )
 
 
-def _input_images(path: str) -> Iterator[Pixels]:
-    """The pairs of an input in any layout that jobs/caption.py takes."""
+def _input_statistics(path: str) -> Iterator[np.ndarray]:
+    """The statistics of the pairs of an input in any layout that jobs/caption.py takes."""
     source = open_rows(path)
     for chunk in range(source.num_chunks):
         batch = source.read(chunk)
@@ -232,7 +209,7 @@ def _input_images(path: str) -> Iterator[Pixels]:
         for pair_id, before, after, error in zip(*columns, strict=True):
             if error is not None:
                 raise ValueError(f"{path}: {pair_id}: {error}")
-            yield _readable(pair_id, decode_pair(before, after, source.reader))
+            yield pair_statistics(*_readable(pair_id, decode_pair(before, after, source.reader)).images)
 
 
 def _mark(job: CalibrateJob) -> str:
@@ -256,7 +233,6 @@ class _Measured(NamedTuple):
 
 
 def _measure(job: CalibrateJob, captioner: Captioner, split: str) -> _Measured:
-    """Decode and describe each pair of a split once."""
     columns = ["pair_id", "before", "after", "change_type", "meta", "captions"]
     every = (((row, _changed(row)) for row in iter_rows(path, columns, split)) for path in job.folders)
     flagged = itertools.chain.from_iterable(

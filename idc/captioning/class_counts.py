@@ -12,14 +12,8 @@ from idc.changeimti.config import RegionConfig
 
 @dataclass(frozen=True)
 class ClassCount:
-    """The regions of a class.
-
-    Attributes:
-        name: of the class.
-        count: number of regions.
-        share: of the image's area that the class covers, in [0, 1].
-        positions: the cell of the 3x3 grid of each region.
-    """
+    """The regions of a class: their number, the share of the image's area that they cover, in [0, 1], and the cell of
+    the 3x3 grid of each."""
 
     name: str
     count: int
@@ -27,7 +21,6 @@ class ClassCount:
     positions: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able dict with the field names that every API uses."""
         return {**asdict(self), "positions": list(self.positions)}
 
 

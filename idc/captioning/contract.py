@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from idc.data.schema import Turn
@@ -42,12 +42,7 @@ CAPABILITIES: dict[Capability, str] = {
 
 
 class Candidate(NamedTuple):
-    """A caption with its probability.
-
-    Attributes:
-        caption: the text.
-        log_probability: natural logarithm, mean over the generated tokens, end token included.
-    """
+    """A caption with its log-probability: natural logarithm, mean over the generated tokens, end token included."""
 
     caption: str
     log_probability: float
@@ -58,24 +53,17 @@ class Candidate(NamedTuple):
         return math.exp(min(0.0, self.log_probability))
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able dict with the field names that every API uses."""
         return {"caption": self.caption, "confidence": self.confidence, "log_probability": self.log_probability}
 
 
 class CaptionScore(NamedTuple):
-    """The log-probability of a given caption.
-
-    Attributes:
-        total: natural logarithm, sum over the caption's tokens, end token included.
-        tokens: number of these tokens.
-    """
+    """The log-probability of a given caption: natural logarithm, sum over its tokens, end token included."""
 
     total: float
     tokens: int
 
     @property
     def mean(self) -> float:
-        """Mean per token, comparable to :attr:`Candidate.log_probability`."""
         return self.total / self.tokens
 
 
@@ -85,22 +73,15 @@ class InputSize(NamedTuple):
     before: tuple[int, int]
     after: tuple[int, int]
 
-    def to_dict(self) -> dict[str, list[int]]:
-        """JSON-able dict with the field names that every API uses: ``[height, width]`` of each image."""
-        return {"before": list(self.before), "after": list(self.after)}
+    def to_dict(self) -> dict[str, Any]:
+        return _json_able(self._asdict())
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The captioner's message in a dialogue about a pair.
-
-    Attributes:
-        log_probability: natural logarithm, mean over the generated tokens, end token included.
-        tokens: number of these tokens.
-        prompt_tokens: number of tokens that the model read, image tokens included.
-        cut_off: the message ended at the maximum length and not by an end token.
-        input_size: at what size the model saw the images; None for a captioner that does not report it.
-    """
+    """The captioner's message in a dialogue about a pair. ``log_probability``: see :class:`Candidate`;
+    ``prompt_tokens``: number that the model read, image tokens included; ``cut_off``: it ended at the maximum length
+    and not by an end token."""
 
     text: str
     log_probability: float
@@ -111,17 +92,12 @@ class Answer:
 
     @property
     def confidence(self) -> float:
-        """As :attr:`Candidate.confidence`."""
         return Candidate(self.text, self.log_probability).confidence
 
 
 class ClassMap(NamedTuple):
-    """What kind of thing changed, pixel by pixel.
-
-    Attributes:
-        classes: uint8 (Y, X) over the image after, at the model's own resolution: indices into ``names``.
-        names: of the classes; the first is what did not change.
-    """
+    """What kind of thing changed: uint8 (Y, X) over the image after, at the model's own resolution, of indices into
+    ``names``, of which the first is what did not change."""
 
     classes: np.ndarray
     names: tuple[str, ...]
@@ -145,8 +121,7 @@ class Region:
     after: str
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able dict with the field names that every API uses."""
-        return {**asdict(self), "box": list(self.box)}
+        return _json_able(vars(self))
 
 
 @dataclass(frozen=True)
@@ -178,9 +153,11 @@ class Claim:
     after: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able dict with the field names that every API uses."""
-        boxes = {name: getattr(self, name) and list(getattr(self, name)) for name in ("box_before", "box_after")}
-        return {**asdict(self), **boxes}
+        return _json_able(vars(self))
+
+
+def _json_able(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
 
 
 @dataclass(frozen=True)
@@ -230,7 +207,6 @@ class Description:
 
     @property
     def best(self) -> Candidate:
-        """The first candidate."""
         return self.candidates[0]
 
     def to_dict(self) -> dict[str, Any]:
@@ -262,12 +238,9 @@ class Description:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether anything changed, from both the best caption and the calibrated probability.
-
-        "unsure" if the pair is not familiar, or the probability is in :data:`UNSURE_BETWEEN` or contradicts the
-        caption. Without a probability the caption alone decides, unless the captioner itself could not
-        (:attr:`doubt`).
-        """
+        """Whether anything changed, from the best caption and the calibrated probability: "unsure" if the pair is not
+        familiar, or the probability is in :data:`UNSURE_BETWEEN` or contradicts the caption. Without a probability the
+        caption alone decides, unless the captioner itself could not (:attr:`doubt`)."""
         if self.verdict_text is not None:
             return "unsure"
         return "unchanged" if self._reads_unchanged else "changed"
@@ -310,11 +283,7 @@ class Description:
 
 def assessment_text(fields: Mapping[str, Any]) -> str:
     """What is written behind a caption: "confidence 83 %; changed (probability of a change 97 %)". Without the
-    confidence where no model wrote the caption.
-
-    Args:
-        fields: of :meth:`Description.to_dict`, or a row of a table of captions.
-    """
+    confidence where no model wrote the caption. ``fields``: of :meth:`Description.to_dict`, or a row of a table."""
     verdict = fields["verdict"]
     if fields["verdict_text"] is not None:
         verdict = f"{verdict}: {fields['verdict_text']}"
@@ -327,24 +296,15 @@ def assessment_text(fields: Mapping[str, Any]) -> str:
 
 def sentence_without_model(fields: Mapping[str, Any]) -> str | None:
     """What `objects` says, as the sentence to show before a caption that is not to be trusted; None for other captions.
-
-    Args:
-        fields: as in :func:`assessment_text`.
-    """
+    ``fields``: as in :func:`assessment_text`."""
     if fields["familiar"] is not False or fields["objects_text"] is None:
         return None
     return f"objects: {fields['objects_text']}"
 
 
 def draw_map(change_map: np.ndarray, size: Sequence[int], side: int = MAP_SIDE) -> np.ndarray:
-    """Draw a change map (Y, X) at the size of an image.
-
-    Args:
-        size: height and width of the image; it is drawn smaller if one of them is longer than ``side``.
-
-    Returns:
-        uint8 grey (H, W), 255 for 1.
-    """
+    """Draw a change map (Y, X) at the height and width ``size`` of an image, or smaller, so that no side is longer than
+    ``side``: uint8 grey (H, W), 255 for 1."""
     import numpy as np
 
     from idc.metrics.change_maps import upsample
@@ -355,11 +315,7 @@ def draw_map(change_map: np.ndarray, size: Sequence[int], side: int = MAP_SIDE) 
 
 
 def number_of_pairs(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> int:
-    """Number of pairs of a batch.
-
-    Raises:
-        ValueError: there are not as many images before as after.
-    """
+    """Number of pairs of a batch, which has as many images before as after, or is refused by a ValueError."""
     if len(befores) != len(afters):
         raise ValueError(f"{len(befores)} before and {len(afters)} after images: give as many of each")
     return len(befores)
@@ -381,11 +337,8 @@ def equal_outside(before: np.ndarray, after: np.ndarray, counted: np.ndarray | N
 
 def beams_of(beams: int | None, candidates: int, validated: int) -> int:
     """Number of beams of a search for ``candidates`` captions: ``beams``, by default the artifact's own number
-    (``validated``), or ``candidates`` if that is larger.
-
-    Raises:
-        ValueError: fewer beams than candidates, or less than one of either.
-    """
+    (``validated``), or ``candidates`` if that is larger. Fewer beams than candidates, or less than one of either, are a
+    ValueError."""
     if candidates < 1 or (beams is not None and beams < 1):
         raise ValueError(f"beams and candidates must be at least 1, got beams={beams}, candidates={candidates}")
     if beams is not None and beams < candidates:
@@ -430,9 +383,14 @@ class Captioner(Protocol):
     trained_on: str | None
     compares_parts: bool = False
     """Whether :meth:`_describe` reads :attr:`SearchOptions.counted`. To others the images are equal elsewhere."""
+    asks_change: bool = False
+    """Whether a captioner of dialogues is also asked, per pair, if anything changed: evidence
+    (:data:`idc.captioning.calibration.YES`) for a calibration that is fitted, or that reads it."""
+
+    def can(self, capability: Capability) -> bool:
+        return capability in self.capabilities
 
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
-        """One caption per pair: the best one of :meth:`describe` with its defaults."""
         return [description.best.caption for description in self.describe(befores, afters)]
 
     def describe(
@@ -473,15 +431,8 @@ class Captioner(Protocol):
     def score(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
     ) -> list[list[CaptionScore]]:
-        """Capability "score": the log-probability of given captions under the model, by teacher forcing.
-
-        Args:
-            captions: per pair, the captions to score.
-
-        Returns:
-            Per pair, one score per caption. That of a caption which the model itself generated equals the probability
-            of its :class:`Candidate`.
-        """
+        """Capability "score": the log-probability of each of a pair's captions under the model, by teacher forcing.
+        That of a caption which the model itself generated equals the probability of its :class:`Candidate`."""
         raise Unsupported(self, "score")
 
     def sample(
@@ -493,13 +444,9 @@ class Captioner(Protocol):
         temperature: float = 1.0,
         seed: int = 0,
     ) -> list[list[Candidate]]:
-        """Capability "sample": ``n`` captions per pair, drawn token by token; texts may repeat.
-
-        Args:
-            temperature: divides the logits of the distribution that is drawn from. Log-probabilities of the result are
-                always those at temperature 1.
-            seed: equal seeds and batches give equal samples.
-        """
+        """Capability "sample": ``n`` captions per pair, drawn token by token from logits divided by ``temperature``;
+        texts may repeat. Their log-probabilities are always those at temperature 1. Equal seeds and batches give equal
+        samples."""
         raise Unsupported(self, "sample")
 
     def answer(
@@ -531,11 +478,7 @@ class Captioner(Protocol):
 
 
 def require(captioner: Captioner, capability: Capability) -> Captioner:
-    """The captioner, if it has a capability.
-
-    Raises:
-        Unsupported: it does not.
-    """
-    if capability not in captioner.capabilities:
+    """The captioner, if it has a capability; else :class:`Unsupported` is raised."""
+    if not captioner.can(capability):
         raise Unsupported(captioner, capability)
     return captioner

@@ -31,10 +31,7 @@ _WHITE = 128
 
 def parts_of(value: Any) -> list[Box | str]:
     """The boxes and the names of mask images in a text ("10,20,200,80", "mask.png", or JSON), a box, or a list of them.
-
-    Raises:
-        ValueError: a box is not one; it is named, with the form that it should have.
-    """
+    A ValueError names what is not a box, with the form that it should have."""
     if isinstance(value, str):
         text = value.strip()
         if text.startswith("["):
@@ -65,11 +62,7 @@ def _box(values: Any) -> Box:
 
 def read_parts(value: Any) -> list[Part]:
     """As :func:`parts_of`, with the pixels of masks, which may also be images of Pillow or arrays. Reads the files that
-    are named: not for requests of others.
-
-    Raises:
-        ValueError: as :func:`parts_of`, or a mask cannot be read.
-    """
+    are named (not for requests of others), or raises ValueError."""
     if isinstance(value, Image.Image | np.ndarray):
         return [value if isinstance(value, np.ndarray) and value.dtype == bool else image_of(value)]
     if isinstance(value, list | tuple) and any(isinstance(item, Image.Image | np.ndarray) for item in value):
@@ -85,15 +78,9 @@ def _read_mask(name: str) -> np.ndarray:
 
 
 def counted_part(size: tuple[int, int], ignore: Sequence[Part] = (), only: Sequence[Part] = ()) -> np.ndarray | None:
-    """Where differences count: bool (H, W) over an image after of this height and width; None for all of it.
-
-    Args:
-        ignore: parts that do not count.
-        only: parts outside of which nothing counts; default: all of the image.
-
-    Raises:
-        ValueError: a box is outside of the image, or nothing is left to compare.
-    """
+    """Where differences count: bool (H, W) over an image after of this height and width, in ``only`` (default: all of
+    it) without ``ignore``; None for all of it. A box outside of the image, or nothing left to compare, is a
+    ValueError."""
     if not len(ignore) and not len(only):
         return None
     counted = _covered(size, only) if len(only) else np.ones(size, bool)
@@ -104,7 +91,6 @@ def counted_part(size: tuple[int, int], ignore: Sequence[Part] = (), only: Seque
 
 
 def _covered(size: tuple[int, int], parts: Sequence[Part]) -> np.ndarray:
-    """The union of the parts, bool (H, W)."""
     covered = np.zeros(size, bool)
     for part in parts:
         if isinstance(part, np.ndarray):

@@ -77,7 +77,6 @@ class Familiarity:
     distances: np.ndarray
 
     def __call__(self, before: Pixels, after: Pixels) -> float:
-        """The familiarity of a pair, in (0, 1]."""
         return self.share(self.distance(pair_statistics(before, after)))
 
     def share(self, distance: float) -> float:
@@ -98,11 +97,8 @@ class Familiarity:
 
     @classmethod
     def read(cls, artifact: Path | str) -> Familiarity | None:
-        """The familiarity of an artifact, or None if it has none.
-
-        Raises:
-            ValueError: the file is damaged, or was fitted on other statistics than this program computes.
-        """
+        """The familiarity of an artifact, or None if it has none. A file that is damaged, or was fitted on other
+        statistics than this program computes, is a ValueError."""
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
@@ -127,13 +123,9 @@ class Familiarity:
 def fit_familiarity(
     training: Iterable[np.ndarray], held_out: Iterable[np.ndarray], unlike: Iterable[np.ndarray] = ()
 ) -> Familiarity:
-    """Fit the distance on training pairs, and calibrate it on held-out pairs of the same domain.
-
-    Args:
-        training, held_out: :func:`pair_statistics` of each pair.
-        unlike: the same of pairs of another domain, which must be unfamiliar. The distance is stretched by
-            :data:`STRETCH` along the mean direction in which their images lie from the training images.
-    """
+    """Fit the distance on the :func:`pair_statistics` of training pairs, and calibrate it on held-out pairs of the same
+    domain. ``unlike``: pairs of another domain, which must be unfamiliar: the distance is stretched by :data:`STRETCH`
+    along the mean direction in which their images lie from the training images."""
     from sklearn.covariance import ledoit_wolf
 
     rows = np.concatenate(list(training))

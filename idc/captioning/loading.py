@@ -125,26 +125,18 @@ def newest_or_shipped() -> str:
 
 
 def captioner_identity(artifact: str, objects: ObjectsConfig) -> str:
-    """A hash over all that the rows of a captioner depend on: its artifact, which has the familiarity, and what is said
-    of the pairs that it is not familiar with."""
+    """A hash over all that the rows of a captioner depend on: artifact, familiarity, and what is said of unfamiliar
+    pairs."""
     names = {"named": artifact, "untrained": untrained_name(objects)}
     hashes = {role: artifact_identity(artifact_folder(name, objects)) for role, name in names.items()}
     return combined_hash(hashes | ({AUTO: AUTO} if artifact == AUTO else {}))
 
 
 class CaptionerLoader:
-    """Loads the captioner of an artifact; picklable.
-
-    Args:
-        artifact: its folder, or another name of :func:`artifact_folder`.
-        gpus: number of GPUs of the process that loads it; the default device is cuda if there are any. None: those that
-            torch has then.
-        threads: number of threads of torch and OpenCV in the whole process; by default unchanged.
-
-    Raises:
-        ValueError: the folder is not an artifact, or its base model is not on this machine, or another one. This is
-            found before anything is started.
-    """
+    """Loads the captioner of an artifact (its folder, or another name of :func:`artifact_folder`); picklable. ``gpus``:
+    of the process that loads it, whose default device is cuda if there are any; None: those that torch has then.
+    ``threads``: of torch and OpenCV in the whole process; by default unchanged. A folder that is not an artifact, or a
+    base model that is not on this machine or another one, is a ValueError before anything is started."""
 
     def __init__(self, artifact: str, config: LoadConfig, gpus: float | None = 0.0, threads: int | None = None) -> None:
         self.objects, self.threads, self.speed = config.objects, threads, config.speed

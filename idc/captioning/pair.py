@@ -87,12 +87,8 @@ def caption_pair(
 
 
 def caption_text(result: dict[str, Any]) -> str:
-    """The lines for a terminal: for an unfamiliar pair what `objects` says; caption, confidence, verdict and captioner;
-    then the other candidates.
-
-    Args:
-        result: result of :func:`caption_pair`.
-    """
+    """The lines for a terminal, of a result of :func:`caption_pair`: for an unfamiliar pair what `objects` says;
+    caption, confidence, verdict and captioner; then the other candidates."""
     first = f"{result['caption']}  [{assessment_text(result)}; captioner {result['captioner']}]"
     others = [
         f"{candidate['caption']}  [confidence {100 * candidate['confidence']:.0f} %]"
@@ -102,7 +98,6 @@ def caption_text(result: dict[str, Any]) -> str:
 
 
 def _check_map_file(path: Path) -> None:
-    """Check before captioning that the map can be written, and create its folder."""
     if path.suffix.lower() != ".png":
         raise ValueError(f"{path}: the change map is written to a file that ends in .png")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,11 +106,7 @@ def _check_map_file(path: Path) -> None:
 
 
 def read_images(*paths: str) -> list[tuple[bytes, np.ndarray]]:
-    """The images of files or URIs, encoded and decoded.
-
-    Raises:
-        ValueError: naming all that cannot be read.
-    """
+    """The images of files or URIs, encoded and decoded; a ValueError names all that cannot be read."""
     images, faults = [], []
     for path in paths:
         try:
@@ -128,11 +119,8 @@ def read_images(*paths: str) -> list[tuple[bytes, np.ndarray]]:
 
 
 def _has_rasterio(*paths: str) -> bool:
-    """Whether GeoTIFFs are read by the rules of scenes; without rasterio 8-bit ones are images like others.
-
-    Raises:
-        ValueError: without rasterio, of other bits or bands.
-    """
+    """Whether GeoTIFFs are read by the rules of scenes; without rasterio 8-bit ones are images like others, and those
+    of other bits or bands a ValueError."""
     if find_spec("rasterio") is not None:
         return True
     for path in paths:
@@ -147,8 +135,6 @@ def _has_rasterio(*paths: str) -> bool:
 
 
 def _georeferenced(*paths: str) -> bool:
-    """Whether all files are GeoTIFFs, by their names and headers; :func:`read_images` reports those that cannot be
-    read."""
     if not all(path.lower().endswith((".tif", ".tiff")) for path in paths):
         return False
     try:
@@ -158,11 +144,7 @@ def _georeferenced(*paths: str) -> bool:
 
 
 def _file(path: str) -> Location:
-    """The location of an image, if it can be one.
-
-    Raises:
-        OSError: it is a web address or a folder; what to do.
-    """
+    """The location of an image; an OSError says what to do with a web address or a folder."""
     if path.lower().startswith(("http://", "https://")):
         raise OSError("a web address; download the image, and give its file")
     location = locate(path)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -156,10 +156,12 @@ class CaptionJob(LoadConfig, AccessConfig):
         except ValueError as error:
             yield f"beams: {error}"
         try:
-            if _same_place(self.input, self.out):
-                yield f"out: {self.out!r} is the input, or in it; choose another folder"
+            source, target = files.locate(self.input), files.locate(self.out)
         except ValueError as error:
             yield f"input, out: {error}"
+            return
+        if source.filesystem.equals(target.filesystem) and f"{target.path}/".startswith(f"{source.path}/"):
+            yield f"out: {self.out!r} is the input, or in it; choose another folder"
 
     def preflight(self) -> Iterator[str]:
         if self.artifact != AUTO:
@@ -175,24 +177,11 @@ HOW = frozenset({"actors", "cpus_per_actor", "gpus_per_actor", "readers", "show"
 _PLACES = frozenset({"artifact", "input", "out", "jsonl"})
 
 
-def _same_place(input: str, out: str) -> bool:
-    source, target = files.locate(input), files.locate(out)
-    return source.filesystem.equals(target.filesystem) and f"{target.path}/".startswith(f"{source.path}/")
-
-
 @dataclass(frozen=True)
 class Captioned:
-    """The result of a job.
-
-    Attributes:
-        rows: number of rows of the output.
-        errors: number of rows that could not be captioned, by reason.
-        done: rows written by this run; fewer than ``rows`` if it continued an earlier one.
-        seconds: duration of this run, starting the workers included.
-        model_seconds: time in the captioner, summed over the workers.
-        workers: requested number of workers.
-        notes: parts of the input that are not read.
-    """
+    """The result of a job: number of rows of the output, those that could not be captioned by reason, and those that
+    this run wrote (``done``); its seconds with the start of the workers, and those in the captioner, summed over the
+    workers. ``notes``: parts of the input that are not read."""
 
     rows: int
     errors: dict[str, int]
@@ -249,7 +238,6 @@ def caption_rows(
         job.input, job.format, chunk_size=job.chunk_size, limit=job.max_pairs, split=job.split, access_config=job
     )
     folder = open_output(job, source, overwrite)
-    ignore, only = read_parts(job.ignore), read_parts(job.only)
     if not folder.complete:
         for name in (PAGE, SUMMARY):  # of the captions that were there before
             if (folder.location / name).exists():
@@ -258,16 +246,10 @@ def caption_rows(
     began = time.perf_counter()
     rows = partial(to_rows, captioner=job.artifact)
     settings = {
-        "load": load,
-        "reader": source.reader,
-        "options": DescribeOptions(job.beams, job.candidates, objects=job.objects),
-        "batch_size": job.batch_size,
-        "max_pixels": job.max_pixels,
-        "readers": job.readers,
-        "maps": True,
-        "ignore": ignore,
-        "only": only,
-    }
+        "load": load, "options": DescribeOptions(job.beams, job.candidates, objects=job.objects), "maps": True,
+        "batch_size": job.batch_size, "max_pixels": job.max_pixels, "reader": source.reader, "readers": job.readers,
+        "ignore": read_parts(job.ignore), "only": read_parts(job.only),
+    }  # fmt: skip
     stage = StageSpec(
         CaptionRows, settings, num_cpus=job.cpus_per_actor, num_gpus=job.gpus_per_actor, concurrency=job.actors
     )
@@ -288,11 +270,8 @@ def caption_rows(
 
 
 def open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> DatasetFolder:
-    """The output folder of a job, new or to be continued.
-
-    Raises:
-        ValueError: it holds captions of other inputs or settings and ``overwrite`` is off, or another kind of data.
-    """
+    """The output folder of a job, new or to be continued. One that holds another kind of data, or captions of other
+    inputs or settings without ``overwrite``, is a ValueError."""
     out = files.locate(job.out)
     if (out / MANIFEST).exists() and (kind := read_manifest(out).kind) != KIND:
         raise ValueError(f"out: {job.out} holds {kind}, which this job does not replace; choose another folder")
@@ -316,11 +295,11 @@ def open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> 
 
 
 class CaptionRows:
-    """Stage: rows of :class:`idc.data.rows.InputRows` become rows of the output.
+    """Stage: rows of :class:`idc.data.rows.InputRows` become rows of the output. Takes the arguments of
+    :class:`BatchCaptioner`.
 
     The error of a row goes into the column ``fault`` and not into ``error``, which would remove the row. ``seconds`` is
-    a row's share of its batch's time in the captioner. Takes the arguments of :class:`BatchCaptioner`. Reports how many
-    pairs of its batch are captioned.
+    a row's share of its batch's time in the captioner.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -340,30 +319,13 @@ class CaptionRows:
             rows[i] = result.description.to_dict()
             if (values := result.description.change_map) is not None:
                 rows[i][CHANGE_MAP] = encode_png(draw_map(values, result.pixels.after.shape[:2], _MAP_SIDE))
-        return table_batch(batch, rows, faults, seconds)
-
-
-def table_batch(
-    batch: Batch, rows: Sequence[Mapping[str, Any]], faults: Sequence[str | None], seconds: Sequence[float] | np.ndarray
-) -> Batch:
-    """The batch of :func:`to_rows`.
-
-    Args:
-        batch: with the columns ``row`` and ``pair_id``.
-        rows: of :meth:`idc.captioning.contract.Description.to_dict`; empty for a row with a fault.
-    """
-    names = [field.name for field in SCHEMA if field.name not in ("row", "pair_id", "error")]
-    out = {name: [row.get(name) for row in rows] for name in names}
-    kept = {"row": batch["row"], "pair_id": batch["pair_id"]}
-    return {**kept, **out, "fault": list(faults), "seconds": np.asarray(seconds), "error": [None] * len(rows)}
+        columns: Batch = {name: [row.get(name) for row in rows] for name in SCHEMA.names}
+        same = {"row": batch["row"], "pair_id": batch["pair_id"], "error": [None] * len(rows)}
+        return columns | same | {"fault": faults, "seconds": seconds}
 
 
 def to_rows(batch: Batch, captioner: str) -> pa.Table:
-    """The rows of a part from a :func:`table_batch`.
-
-    Args:
-        captioner: the one of rows that name none.
-    """
+    """The rows of a part from a batch of :class:`CaptionRows`; ``captioner`` is the one of rows that name none."""
     columns = {**batch, "error": batch["fault"], "captioner": [name or captioner for name in batch["captioner"]]}
     return pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
 

@@ -24,19 +24,13 @@ ROBUSTNESS_PAIRS = 120
 """Number of test pairs of the robustness, the first ones."""
 _WITHOUT_LOCAL = ("jobs/calibrate.py", "jobs/leaderboard.py", "jobs/merge_vlm.py")
 """Jobs without ``--local``."""
-_PARTS_WITHOUT_LOCAL = ("evaluations=", "artifacts.")
-"""Likewise the parts of `jobs/evaluate.py`, by the settings that choose them."""
 LEADERBOARD = "leaderboard"
 """Name of the leaderboard's folder in runs/FOLDER."""
 
 
 def demo_systems(names: Sequence[str]) -> list[DemoSystem]:
-    """The systems of a demo.
-
-    Raises:
-        ValueError: a name occurs twice, is not a system or of one without ``demo.py``; or the systems are trained on
-            different pairs.
-    """
+    """The systems of a demo, or a ValueError: a name occurs twice, is not a system, or of one without ``demo.py``; or
+    the systems are trained on different pairs."""
     if len(set(names)) < len(names):
         raise ValueError(f"--systems: {' '.join(names)}: a system occurs twice")
     able = [name for name in SYSTEMS if importlib.util.find_spec(f"idc.systems.{name}.demo") is not None]
@@ -62,24 +56,16 @@ def demo_steps(
     systems: Sequence[str] = DEFAULT,
     robustness: bool = True,
 ) -> Iterator[DemoStep]:
-    """The commands in order.
-
-    Args:
-        folder: name of the demo's folder under data/ and runs/.
-        seeds: training seeds; with each, every system is trained, calibrated and evaluated.
-        systems: names of the systems.
-        robustness: also evaluate the captioners of the first seed on corrupted images.
-
-    Raises:
-        ValueError: as :func:`demo_systems`, or ``folder`` is not a name below data/ and runs/.
-    """
+    """The commands in order, or a ValueError. With each of the training ``seeds`` every system is trained, calibrated
+    and evaluated; with ``robustness`` those of the first seed also on corrupted images. ``folder``: a name below data/
+    and runs/."""
     if Path(folder).is_absolute() or ".." in Path(folder).parts:
         raise ValueError(f"--folder {folder}: give a name, e.g. --folder mine; the demo writes data/NAME and runs/NAME")
     for step in _steps(folder, seeds, demo_systems(systems), robustness):
         command = list(step.command)
         if step.trains and step.queue is not None:
             command.append(f"train.cpus_per_worker={_each_of_two()}")
-        if command[0] not in _WITHOUT_LOCAL and not any(word.startswith(_PARTS_WITHOUT_LOCAL) for word in command):
+        if command[0] not in _WITHOUT_LOCAL and not any(word.startswith("evaluations=") for word in command):
             command.append("--local")
         yield step._replace(command=command)
 
@@ -98,7 +84,6 @@ def _steps(folder: str, seeds: Sequence[int], systems: Sequence[DemoSystem], rob
     if robustness:
         yield from _corrupt(data, pairs)
     yield from in_two_queues([list(_of_system(system, per_seed, robustness)) for system in systems])
-    yield _throughput(per_seed[0], systems)
     yield _page(per_seed, systems)
     yield _leaderboard(per_seed, systems)
 
@@ -112,7 +97,6 @@ def folders_of(folder: str, seeds: Sequence[int], rendering: str = TABLETOP) -> 
 
 
 def _of_system(system: DemoSystem, per_seed: Sequence[DemoFolders], robustness: bool) -> Iterator[DemoStep]:
-    """All that a system does alone."""
     for folders in per_seed:
         yield from (stage.step(folders) for stage in system.stages)
         inputs = [f"artifact={system.artifact(folders)}", f"pairs={folders.pairs}"]
@@ -134,7 +118,6 @@ def _of_system(system: DemoSystem, per_seed: Sequence[DemoFolders], robustness: 
 
 
 def _corrupt(data: str, pairs: str) -> Iterator[DemoStep]:
-    """The corrupted pairs: made before the queues, which all read them."""
     for kind, severity in CORRUPTIONS.items():
         yield DemoStep(f"corrupt pairs: {kind.replace('_', ' ')}", [
             "jobs/robustness.py", f"pairs={pairs}", f"out={data}/corrupted/{kind}-{severity}", f"kind={kind}",
@@ -173,14 +156,6 @@ def _page(per_seed: Sequence[DemoFolders], systems: Sequence[DemoSystem]) -> Dem
     return DemoStep("write the page", [
         "jobs/evaluate.py", f"out={folders.runs}/report.html", f"evaluations={evaluations[0]}", *compared,
         f"pairs={folders.pairs}", *further, f"title={_listed([system.title for system in systems])} on rendered pairs",
-    ])  # fmt: skip
-
-
-def _throughput(folders: DemoFolders, systems: Sequence[DemoSystem]) -> DemoStep:
-    measured = f"{folders.runs}/throughput-{'-'.join(system.run for system in systems)}.json"
-    return DemoStep("measure tokens a second", [
-        "jobs/evaluate.py", *(f"artifacts.{system.title}={system.artifact(folders)}" for system in systems),
-        f"pairs={folders.pairs}", f"out={measured}",
     ])  # fmt: skip
 
 

@@ -47,7 +47,6 @@ def demo_summary(folder: str, seeds: Sequence[int], systems: Sequence[str] = DEF
 
 
 def _captioner(folders: Sequence[Path]) -> dict[str, Any]:
-    """The figures of one captioner, of its runs with each seed."""
     evaluations = [load_evaluation(folder / "evaluation") for folder in folders]
     over_seeds, first = aggregate(evaluations), evaluations[0]
     results = [_result(folder) for folder in folders]

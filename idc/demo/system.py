@@ -12,15 +12,9 @@ TABLETOP = "demo"
 
 
 class DemoStep(NamedTuple):
-    """A command of the demo.
-
-    Attributes:
-        title: shown on the terminal; different for each step.
-        command: script and arguments.
-        queue: steps of the two queues run at the same time, each queue in order and on half of the cores.
-        trains: whether it is a training, which is told its share of the cores.
-        first: as of :class:`Stage`.
-    """
+    """A command of the demo: script and arguments. The titles differ. Steps of the two queues run at the same time,
+    each queue in order and on half of the cores; a training (``trains``) is told its share. ``first``: see
+    :class:`Stage`."""
 
     title: str
     command: list[str]
@@ -102,11 +96,9 @@ class DemoSystem:
 
     @property
     def run(self) -> str:
-        """The name of its captioner's run, without the seed."""
         return self.stages[-1].run.removesuffix("-{seed}")
 
     def runs(self, folders: DemoFolders) -> dict[str, str]:
-        """Heading -> folder of each training's run."""
         return {
             stage.title.removeprefix("train the "): f"{folders.runs}/{stage.run.format(seed=folders.seed)}"
             for stage in self.stages
@@ -118,5 +110,4 @@ class DemoSystem:
         return f"{folders.runs}/{self.run}-{folders.seed}"
 
     def artifact(self, folders: DemoFolders) -> str:
-        """The captioner of a seed."""
         return f"{self.folder(folders)}/artifact"

@@ -63,12 +63,8 @@ class EndpointError(OSError):
 
 class NotAnswered(EndpointError):
     """No usable answer to one request within the attempts: a refused connection, a time-out, 429, 5xx, or something
-    that is no chat completion. The same request may be answered later.
-
-    Attributes:
-        timed_out: whether it was a time-out.
-        status: of the last response, if there was one.
-    """
+    that is no chat completion. The same request may be answered later. ``status``: of the last response, if there was
+    one."""
 
     def __init__(self, message: str, timed_out: bool = False, status: int | None = None) -> None:
         super().__init__(message)
@@ -80,15 +76,9 @@ class RequestRefused(EndpointError):
 
 
 class Reply(NamedTuple):
-    """An answer.
-
-    Attributes:
-        model: the name under which the model answered.
-        cut_off: it ended at ``max_tokens``.
-        prompt_tokens, completion_tokens: as the endpoint counts them; None if it does not.
-        log_probabilities: natural logarithms, one for each generated token as the endpoint reports them; empty unless
-            requested.
-    """
+    """An answer, and the name under which the model gave it. ``cut_off``: it ended at ``max_tokens``. The tokens are
+    counted by the endpoint; None if it does not. ``log_probabilities``: natural logarithms, one for each generated
+    token; empty unless requested."""
 
     text: str
     model: str
@@ -99,13 +89,8 @@ class Reply(NamedTuple):
 
 
 class ChatEndpoint:
-    """Sends one request at a time; safe to call from several threads and event loops. Answers are bounded as those of
-    :class:`idc.endpoint.bounded_client.BoundedClient`.
-
-    Args:
-        model: name of the model there.
-        temperature, max_tokens: of the model's sampling.
-    """
+    """Sends one request at a time to a model there; safe to call from several threads and event loops. Its
+    :class:`idc.endpoint.bounded_client.BoundedClient` bounds the answers."""
 
     def __init__(self, config: RequestConfig, model: str, *, temperature: float, max_tokens: int) -> None:
         from openai import Omit
@@ -121,11 +106,8 @@ class ChatEndpoint:
         self._clients: dict[asyncio.AbstractEventLoop, AsyncOpenAI] = {}
 
     def ask(self, content: str | list[Any]) -> Reply:
-        """The answer to one message of the user, a text or a list of parts with images (:func:`image_part`).
-
-        Raises:
-            RequestRefused, NotAnswered, EndpointError: see there.
-        """
+        """The answer to one message of the user, a text or a list of parts with images (:func:`image_part`). Raises as
+        :meth:`chat`."""
         return self.chat([{"role": "user", "content": content}])[0]
 
     def chat(
@@ -136,16 +118,9 @@ class ChatEndpoint:
         on_text: Callable[[str], None] | None = None,
         **options: Any,
     ) -> list[Reply]:
-        """The answers to a conversation, which are several with the option ``n``.
-
-        Args:
-            log_probabilities: also ask for those of the tokens.
-            on_text: ask for a stream, and call this with each piece of the answer's text when it comes.
-            options: of the request, in place of those of this object (``max_tokens``, ``temperature``) or besides.
-
-        Raises:
-            RequestRefused, NotAnswered, EndpointError: see there.
-        """
+        """The answers to a conversation, which are several with the option ``n``. ``on_text``: ask for a stream, and
+        call this with each piece of the answer's text when it comes. ``options`` of the request replace those of this
+        object (``max_tokens``, ``temperature``). Raises RequestRefused, NotAnswered or EndpointError."""
         from idc.endpoint.bounded_client import wait_for
 
         return wait_for(self._chat(messages, log_probabilities, on_text, options))
@@ -212,7 +187,6 @@ class ChatEndpoint:
         return error
 
     def _shown(self, body: bytes) -> str:
-        """The beginning of a body, for messages."""
         return redacted(body[:3000].decode(errors="replace").strip(), self._key)[:300]
 
     def _replies(self, body: bytes, log_probabilities: bool) -> list[Reply]:
@@ -227,12 +201,8 @@ class ChatEndpoint:
     async def _streamed(
         self, response: httpx2.Response, log_probabilities: bool, on_text: Callable[[str], None]
     ) -> Reply:
-        """The whole of a streamed answer.
-
-        Raises:
-            ValueError: it is no stream of a chat completion, or it has no end.
-            httpx2.RequestError: it broke off.
-        """
+        """The whole of a streamed answer. A ValueError: it is no stream of a chat completion, or has no end; an
+        httpx2.RequestError: it broke off."""
         whole: dict[str, Any] = {}
         tokens: list[Any] = []
         reason, text, heard = None, "", ""
@@ -272,12 +242,8 @@ class ChatEndpoint:
         return Reply(text, model, cut_off, tokens[0], tokens[1], logs)
 
     def _log_probabilities(self, choice: dict[str, Any]) -> tuple[float, ...]:
-        """Those of the generated tokens.
-
-        Raises:
-            EndpointError: there are none.
-            LookupError, OverflowError, TypeError, ValueError: they are no logarithms of probabilities.
-        """
+        """Those of the generated tokens; an EndpointError if there are none, other errors if they are no logarithms of
+        probabilities."""
         content = (choice.get("logprobs") or {}).get("content")
         if not content:
             raise EndpointError(

@@ -61,15 +61,9 @@ def write_tuned(
 
 
 def find_tuned(artifact: Artifact, config: BaseConfig, source: str | None = None) -> tuple[Path, Family]:
-    """The folder of an artifact's base, and the family with the artifact's own processor; no weights are read.
-
-    Args:
-        config: the artifact's section ``base``.
-        source: folder of the base, if it is not where the artifact was made.
-
-    Raises:
-        ValueError: the base is not on this machine, or is another model.
-    """
+    """The folder of an artifact's base (``source``, or where it was when the artifact was made), and the family with
+    the artifact's own processor; no weights are read. A base that is not on this machine, or is another model, is a
+    ValueError."""
     if artifact.base is None:
         raise ValueError(f"artifact {artifact.path} names no base model; copy it again, or make it again")
     folder = artifact.base.folder(source)
@@ -86,14 +80,8 @@ def load_found(
     own_modules: Mapping[str, nn.Module] | None = None,
 ) -> Any:
     """The tuned model in evaluation mode, its adapters merged; the base and the family are those of :func:`find_tuned`.
-
-    Args:
-        own_modules: the system's own modules by their names in the task; they get the artifact's weights.
-
-    Raises:
-        ValueError: the weights do not fit the base, or are not exactly those that ``tune`` names and the own modules
-            have.
-    """
+    A system's own modules, by their names in the task, get the artifact's weights. Weights that do not fit the base, or
+    are not exactly those that ``tune`` names and the own modules have, are a ValueError."""
     model, state = load_model(folder, config, device), artifact.state_dict()
     expected = {name: tensor for name, tensor in model.state_dict().items() if group_of(name, family, tune) is not None}
     modules = {f"{name}.": module for name, module in (own_modules or {}).items()}

@@ -25,13 +25,8 @@ from idc.vlm.family import Family
 
 @dataclass(frozen=True)
 class FoundBase:
-    """A base model on this machine, without its weights.
-
-    Attributes:
-        name: for an artifact.
-        folder: with its files.
-        family: with its tokenizer and image processor.
-    """
+    """A base model on this machine, without its weights: its name for an artifact, its folder, and the family with its
+    tokenizer and image processor."""
 
     name: BaseName
     folder: Path
@@ -39,14 +34,8 @@ class FoundBase:
 
 
 def find_base(config: BaseConfig, weights: bool = True) -> FoundBase:
-    """Find a base model and read all but its weights.
-
-    Args:
-        weights: they must be here too.
-
-    Raises:
-        ValueError: it is not here, incomplete, of no known family, or has no tokenizer or image processor.
-    """
+    """Find a base model, with or without its ``weights``, and read all the rest. One that is not here, incomplete, of
+    no known family, or without tokenizer or image processor is a ValueError."""
 
     def refuse_unknown(folder: Path) -> None:
         family_class(model_type(folder), config.source)
@@ -61,11 +50,7 @@ def find_base(config: BaseConfig, weights: bool = True) -> FoundBase:
 
 
 def model_type(folder: Path) -> str:
-    """The ``model_type`` of a model's config.json.
-
-    Raises:
-        ValueError: the folder is no transformers model.
-    """
+    """The ``model_type`` of a model's config.json, or a ValueError."""
     path = folder / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -81,12 +66,9 @@ def model_type(folder: Path) -> str:
 
 
 def read_family(folder: Path, processor: Path, max_pixels: int | None) -> Family:
-    """The family of a model, with the tokenizer and image processor of a folder (an artifact keeps its own).
-
-    Raises:
-        ValueError: the kind of model is unknown, or the processor's files are missing, damaged, of another model, or
-            name code of their own.
-    """
+    """The family of a model, with the tokenizer and image processor of a folder (an artifact keeps its own). An unknown
+    kind of model, and files that are missing, damaged, of another model, or name code of their own, are a
+    ValueError."""
     from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer
 
     make = family_class(model_type(folder), folder)
@@ -110,11 +92,8 @@ def read_family(folder: Path, processor: Path, max_pixels: int | None) -> Family
 
 
 def refuse_code(folder: Path) -> None:
-    """Refuse a folder of a tokenizer and image processor with code of its own, which is never run.
-
-    Raises:
-        ValueError: it has Python files, or a config that names some.
-    """
+    """Refuse, by a ValueError, a folder of a tokenizer and image processor with Python files, or a config that names
+    some: they are never run."""
     for path in sorted(path for path in folder.iterdir() if path.is_file()):
         keys: set[str] = set()
         if path.name.endswith("config.json"):
@@ -145,7 +124,6 @@ def save_processor(family: Family, folder: Path) -> None:
 
 
 def save_model(model: Any, folder: Path) -> None:
-    """Write config and weights of a transformers model."""
     from transformers.utils import logging as transformers_logging
 
     if not sys.stderr.isatty():
@@ -164,7 +142,6 @@ def _is_error(record: logging.LogRecord) -> bool:
 
 
 def weight_type(config: BaseConfig, device: torch.device | str) -> torch.dtype:
-    """The type of a base's weights on a device."""
     if config.dtype == "auto":
         return torch.bfloat16 if torch.device(device).type == "cuda" else torch.float32
     dtype: torch.dtype = getattr(torch, config.dtype)
@@ -172,11 +149,8 @@ def weight_type(config: BaseConfig, device: torch.device | str) -> torch.dtype:
 
 
 def load_model(folder: Path, config: BaseConfig, device: torch.device | str = "cpu") -> Any:
-    """The transformers model of a folder, in evaluation mode; all of its weights must be there.
-
-    Raises:
-        ValueError: weights are missing or of other shapes.
-    """
+    """The transformers model of a folder, in evaluation mode; missing weights, or weights of other shapes, are a
+    ValueError."""
     from transformers import AutoModelForImageTextToText
 
     from idc.vlm.tower_attention import attend_windows_at_once

@@ -34,17 +34,12 @@ class Sample:
 
 
 def prompt_sample(ids: Sequence[int], pixels: Mapping[str, Tensor] | None = None) -> Sample:
-    """A prompt, of which nothing is learned."""
     return Sample(ids, [False] * len(ids), pixels or {})
 
 
 def with_answers(prompt: Sequence[int], answers: Iterable[Sequence[int]], pixels: Mapping[str, Tensor]) -> Sample:
-    """A prompt with several learned answers, none of which attends to another
-    (:func:`idc.vlm.logps.token_log_probabilities`).
-
-    Args:
-        answers: ids of each answer, end token included.
-    """
+    """A prompt with several learned answers (ids with end tokens), none of which attends to another
+    (:func:`idc.vlm.logps.token_log_probabilities`)."""
     ids, answer = [*prompt], [0] * len(prompt)
     for number, of_answer in enumerate(answers, 1):
         ids += of_answer
@@ -94,12 +89,8 @@ def pad_id(family: Family) -> int:
 
 
 def model_inputs(batch: Mapping[str, Any], encoded: Any, family: Family) -> dict[str, Any]:
-    """Arguments of the model's ``forward`` and ``generate``.
-
-    Args:
-        batch: see :func:`collate_encoded`, on the model's device.
-        encoded: see :meth:`idc.vlm.family.Family.encode`; None for a batch without images.
-    """
+    """Arguments of the model's ``forward`` and ``generate``, from a batch of :func:`collate_encoded` on the model's
+    device and the features of its images; None for a batch without images."""
     inputs = {key: batch[key] for key in ("input_ids", "attention_mask", *family.language_keys) if key in batch}
     if encoded is not None:
         # With this keyword, which transformers does not document, forward does not run the tower

@@ -7,7 +7,7 @@ than its base subclasses :class:`VlmCaptioner` and overrides :meth:`VlmCaptioner
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -67,51 +67,68 @@ class Pairs:
         return self.sizes[2 * pair], self.sizes[2 * pair + 1]
 
 
-class VlmCaptioner(Captioner):
-    """Also computes change maps, scores, samples and answers.
+class DialogueCaptioner(Captioner):
+    """What a captioner whose model runs here shares with one behind an endpoint (:mod:`idc.vlm.remote`).
 
     Args:
-        model: the transformers model, in evaluation mode on its device (of a PEFT model, ``get_base_model()``, whose
-            layers contain the adapters).
         settings: how captions are generated, by default.
         path: folder of the artifact, whose calibration and familiarity are read if it has them.
         trained_on: as in :class:`idc.captioning.contract.Captioner`.
+        evidence: names of the evidence of a change.
 
     Raises:
         ValueError: the model's tokenizer has no chat template or no end token, or the prompt contains control tokens.
     """
 
-    capabilities: frozenset[Capability] = frozenset(("map", "score", "sample", "answer"))
-
     def __init__(
         self,
-        model: Any,
         family: Family,
         prompt: PromptConfig,
         settings: GenerateConfig,
         *,
         path: Path | None = None,
         trained_on: str | None = None,
+        evidence: Sequence[str] = (),
     ):
-        self.model, self.family, self.prompt, self.settings = model, family, prompt, settings
-        self.path, self.trained_on = path, trained_on
+        self.family, self.prompt, self.settings, self.trained_on = family, prompt, settings, trained_on
         self.chat = Chat(family)
         self.chat.prompt(caption_turns(prompt), [(32, 32)] * 2)  # refuses control tokens before anything is captioned
-        self.calibration = None if path is None else Calibration.load(path, evidence=(PEAK, MEAN))
+        self.calibration = None if path is None else Calibration.load(path, evidence)
         self.asks_change = self.calibration is not None and YES in self.calibration.inputs
         self.familiarity = None if path is None else Familiarity.read(path)
+
+    def _description(
+        self, before: np.ndarray, after: np.ndarray, candidates: Iterable[Candidate], most: int, **fields: Any
+    ) -> Description:
+        """Of the candidates, best first, the first ``most`` with texts of their own."""
+        texts: dict[str, Candidate] = {}
+        for candidate in candidates:
+            texts.setdefault(candidate.caption, candidate)
+        familiarity = None if self.familiarity is None else self.familiarity(before, after)
+        best = tuple(texts.values())[:most]
+        description = Description(best, familiarity=familiarity, trained_on=self.trained_on, **fields)
+        return description if self.calibration is None else replace(description, changed=self.calibration(description))
+
+    def _input_size(self, sizes: Sequence[Size]) -> InputSize:
+        before, after = (self.family.content(size)[2:] for size in sizes)
+        return InputSize(before, after)
+
+
+class VlmCaptioner(DialogueCaptioner):
+    """Also computes change maps, scores, samples and answers. ``model``: the transformers model, in evaluation mode on
+    its device (of a PEFT model, ``get_base_model()``, whose layers contain the adapters)."""
+
+    capabilities: frozenset[Capability] = frozenset(("map", "score", "sample", "answer"))
+
+    def __init__(self, model: Any, *arguments: Any, **options: Any):
+        super().__init__(*arguments, evidence=(PEAK, MEAN), **options)
+        self.model = model
 
     # -- what a system overrides ---------------------------------------------------------------------------------------
 
     def encode(self, pixels: Mapping[str, Tensor]) -> tuple[Any, Any]:
-        """Features of the images of pairs, before and after alternating, as the language model reads them.
-
-        Args:
-            pixels: see :meth:`idc.vlm.family.Family.pixels`, on the model's device.
-
-        Returns:
-            As :meth:`idc.vlm.family.Family.encode`; and what :meth:`maps` needs besides, here None.
-        """
+        """Features of the images of pairs, before and after alternating (:meth:`idc.vlm.family.Family.encode`), and
+        what :meth:`maps` needs besides, here None."""
         return self.family.encode(self.model, pixels), None
 
     def prepare_images(self, before: np.ndarray, after: np.ndarray) -> Sequence[np.ndarray]:
@@ -152,40 +169,27 @@ class VlmCaptioner(Captioner):
             # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
             generated = self._generate(pairs, prompts, settings, hypotheses=beams if options.candidates > 1 else 1)
             maps = self.maps(pairs)
-            evidence = [{PEAK: float(pair_map.max()), MEAN: float(pair_map.mean())} for pair_map in maps]
-            if self.asks_change:
-                for values, odds in zip(evidence, self._yes_odds(pairs), strict=True):
-                    values[YES] = odds
-        familiar = [None] * len(generated) if self.familiarity is None else map(self.familiarity, befores, afters)
-        descriptions = []
-        for pair, (hypotheses, pair_map, familiarity) in enumerate(zip(generated, maps, familiar, strict=True)):
-            texts: dict[str, Candidate] = {}
-            for candidate in map(self._candidate, hypotheses):
-                texts.setdefault(candidate.caption, candidate)
-            description = Description(
-                tuple(texts.values())[: options.candidates],
+            odds = [{YES: odds} for odds in self._yes_odds(pairs)] if self.asks_change else [{}] * len(maps)
+        return [
+            self._description(
+                befores[pair],
+                afters[pair],
+                map(self._candidate, hypotheses),
+                options.candidates,
                 tokens=(len(prompts[pair]), sum(len(hypothesis.ids) for hypothesis in hypotheses)),
-                change_map=pair_map if options.change_map else None,
-                evidence=evidence[pair],
-                familiarity=familiarity,
-                trained_on=self.trained_on,
-                input_size=self._input_size(pairs, pair),
+                change_map=maps[pair] if options.change_map else None,
+                evidence={PEAK: float(maps[pair].max()), MEAN: float(maps[pair].mean()), **odds[pair]},
+                input_size=self._input_size(pairs.of(pair)),
             )
-            if self.calibration is not None:
-                description = replace(description, changed=self.calibration(description))
-            descriptions.append(description)
-        return descriptions
+            for pair, hypotheses in enumerate(generated)
+        ]
 
     def score(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
     ) -> list[list[CaptionScore]]:
         """See :meth:`idc.captioning.contract.Captioner.score`. A caption is cut to the maximum length of a generated
         one; if it fills that, it is scored without an end token, as when it is generated. A caption is tokenized anew:
-        a model may have generated the same text in other tokens.
-
-        Raises:
-            ValueError: not one list of captions per pair, or a caption contains the model's control tokens.
-        """
+        a model may have generated the same text in other tokens. Control tokens in a caption are a ValueError."""
         count = number_of_pairs(befores, afters)
         if len(captions) != count:
             raise ValueError(f"{len(captions)} lists of captions for {count} pairs; give one list per pair")
@@ -206,11 +210,6 @@ class VlmCaptioner(Captioner):
         temperature: float = 1.0,
         seed: int = 0,
     ) -> list[list[Candidate]]:
-        """See :meth:`idc.captioning.contract.Captioner.sample`.
-
-        Raises:
-            ValueError: ``n`` is below 1, or the temperature is not positive.
-        """
         if n < 1 or temperature <= 0:
             raise ValueError(f"n must be at least 1 and temperature positive, got n={n}, temperature={temperature}")
         if not number_of_pairs(befores, afters):
@@ -259,7 +258,7 @@ class VlmCaptioner(Captioner):
                 tokens=len(best.ids),
                 prompt_tokens=len(prompt),
                 cut_off=not best.ended,
-                input_size=self._input_size(pairs, pair),
+                input_size=self._input_size(pairs.of(pair)),
             )
             for pair, ((best, *_), prompt) in enumerate(zip(generated, prompts, strict=True))
         ]
@@ -301,7 +300,7 @@ class VlmCaptioner(Captioner):
         return [[next(scores) for _ in rows] for rows in answers]
 
     def _yes_odds(self, pairs: Pairs) -> list[float]:
-        """log p(yes) - log p(no) of each pair, asked whether anything changed."""
+        """log p(yes) - log p(no) of each pair."""
         prompts = self._prompts(pairs, change_question)
         answers = [self.chat.answer_ids(text) for text in YES_OR_NO]
         return [yes.total - no.total for yes, no in self._scores(pairs, prompts, [answers] * len(prompts))]
@@ -323,31 +322,18 @@ class VlmCaptioner(Captioner):
     def _candidate(self, hypothesis: Hypothesis) -> Candidate:
         return Candidate(self.chat.decode(hypothesis.ids), hypothesis.mean)
 
-    def _input_size(self, pairs: Pairs, pair: int) -> InputSize:
-        before, after = (self.family.content(size)[2:] for size in pairs.of(pair))
-        return InputSize(before, after)
-
     def _to_device(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
         return {key: tensor.to(self.model.device) for key, tensor in tensors.items()}
 
 
 def dtype_of(base: BaseConfig, speed: Speed) -> BaseConfig:
-    """How a base is loaded for a captioner: in bfloat16 at ``speed="bf16"``, else as it says."""
     return base.model_copy(update={"dtype": "bfloat16"}) if speed == "bf16" else base
 
 
 def change_map(family: Family, before: Tensor, after: Tensor, sizes: tuple[Size, Size]) -> np.ndarray:
-    """The change map over the image after.
-
-    Args:
-        before, after: tokens of the images as the language model reads them (T, D).
-        sizes: height and width of the images as given.
-
-    Returns:
-        Float32 (Y, X) in [0, 1], without padding: 1 minus the cosine similarity of the tokens in the same position,
-        cut at 1. Equal images have 0 everywhere. Features of a grid of another shape than the image after's are resized
-        to it first.
-    """
+    """The change map over the image after, float32 (Y, X) in [0, 1], without padding: 1 minus the cosine similarity of
+    the tokens (T, D) in the same position, as the language model reads them, cut at 1. Features of a grid of another
+    shape than the image after's are resized to it first. ``sizes``: height and width of the images as given."""
     grids = [family.grid(size) for size in sizes]
     first, second = (
         tokens[: rows * columns].float().view(rows, columns, -1).permute(2, 0, 1)[None]
@@ -360,16 +346,8 @@ def change_map(family: Family, before: Tensor, after: Tensor, sizes: tuple[Size,
 
 
 def token_distance_map(family: Family, distances: Tensor, positions: Tensor, size: Size) -> np.ndarray:
-    """The change map of distances between tokens of the tower.
-
-    Args:
-        distances: in [0, 1] (T,).
-        positions: row and column of each (T, 2), which fill a grid.
-        size: height and width of the image after as given.
-
-    Returns:
-        Float32 (Y, X), without padding.
-    """
+    """The change map, float32 (Y, X) without padding, of distances in [0, 1] (T,) between tokens of the tower, whose
+    rows and columns (T, 2) fill a grid. ``size``: height and width of the image after as given."""
     rows, columns = (int(count) for count in positions.max(dim=0).values + 1)
     distance_YX = distances.new_zeros(rows, columns)
     distance_YX[positions[:, 0], positions[:, 1]] = distances

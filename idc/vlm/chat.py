@@ -28,12 +28,10 @@ Size = tuple[int, int]
 
 
 def caption_turns(prompt: PromptConfig) -> tuple[Turn, ...]:
-    """The turns that ask for a caption."""
     return with_default_turns([Turn("user", prompt.text)], prompt)
 
 
 def change_question(prompt: PromptConfig) -> tuple[Turn, ...]:
-    """The turns that ask whether anything changed."""
     return with_default_turns([Turn("user", CHANGE_QUESTION)], prompt)
 
 
@@ -63,14 +61,8 @@ class EncodedDialogue:
 
 
 class Chat:
-    """Encodes the dialogues of one model.
-
-    Args:
-        cutoff: largest number of tokens of a dialogue; a longer one is refused.
-
-    Raises:
-        ValueError: the tokenizer has no chat template or no end token.
-    """
+    """Encodes the dialogues of one model, with at most ``cutoff`` tokens each. A tokenizer without a chat template or
+    an end token is a ValueError."""
 
     def __init__(self, family: Family, cutoff: int | None = None):
         self.family, self.tokenizer, self.cutoff = family, family.tokenizer, cutoff
@@ -86,42 +78,27 @@ class Chat:
         )
 
     def prompt(self, turns: Sequence[Turn], sizes: Sequence[Size]) -> list[int]:
-        """Ids of a dialogue up to the start of the next answer; the last turn is the user's.
-
-        Args:
-            sizes: of its images, in order.
-
-        Raises:
-            ValueError: as :meth:`encode`.
-        """
+        """Ids of a dialogue up to the start of the next answer; the last turn is the user's. Errors as in
+        :meth:`encode`."""
         return self._encoded(turns, sizes, ask=True).ids
 
     def encode(self, turns: Sequence[Turn], sizes: Sequence[Size]) -> EncodedDialogue:
-        """Ids of a dialogue that ends with an answer; all answers are learned.
-
-        Raises:
-            ValueError: the number of images differs from that of the marks in the text; the text contains control
-                tokens of the model; the dialogue is longer than the cutoff.
-        """
+        """Ids of a dialogue that ends with an answer; all answers are learned. A ValueError: the number of images
+        differs from that of the marks in the text; the text contains control tokens of the model; the dialogue is
+        longer than the cutoff."""
         return self._encoded(turns, sizes, ask=False)
 
     def answer_ids(self, text: str) -> list[int]:
-        """Ids of an answer with its end token.
-
-        Raises:
-            ValueError: it contains control tokens.
-        """
+        """Ids of an answer with its end token; control tokens in it are a ValueError."""
         self._refuse_controls(text, "the answer")
         ids: list[int] = self.tokenizer.encode(text.strip() + self.end, add_special_tokens=False)
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of an answer's ids."""
         text: str = self.tokenizer.decode(list(ids), skip_special_tokens=True)
         return text.strip()
 
     def messages(self, turns: Sequence[Turn]) -> list[dict[str, Any]]:
-        """The turns as the chat template takes them."""
         return [{"role": turn.role, "content": self._content(turn)} for turn in turns]
 
     def _encoded(self, turns: Sequence[Turn], sizes: Sequence[Size], ask: bool) -> EncodedDialogue:
@@ -214,12 +191,9 @@ class Chat:
 
     @cached_property
     def _openings(self) -> tuple[str, str]:
-        """What the template writes before a given answer, and what it asks for an answer with, as far as they differ.
-
-        Raises:
-            ValueError: the template changes the beginning of a dialogue as the dialogue goes on, or does not write
-                answers as it asks for them.
-        """
+        """What the template writes before a given answer, and what it asks for an answer with, as far as they differ. A
+        ValueError: it changes the beginning of a dialogue as the dialogue goes on, or does not write answers as it asks
+        for them."""
         turns = [Turn("user", "1?"), Turn("assistant", "2"), Turn("user", "3?"), Turn("assistant", "4")]
         done = written = opening = ""
         for number in (1, 3):

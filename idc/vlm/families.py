@@ -28,6 +28,7 @@ class QwenVL(Family):
     image_token = "<|image_pad|>"
     image_processor = "Qwen2VLImageProcessor"
     language_keys = ("image_grid_thw", "mm_token_type_ids")
+    blocks = "model.visual.blocks"
 
     @property
     def inline(self) -> str:
@@ -75,9 +76,6 @@ class QwenVL(Family):
     @property
     def depth(self) -> int:
         return int(self.config.vision_config.depth)
-
-    def blocks(self, model: Any) -> Sequence[torch.nn.Module]:
-        return list(model.model.visual.blocks)
 
     def run_tower(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
         visual = model.model.visual
@@ -156,6 +154,7 @@ class LlavaOneVision(Family):
     pixel_keys = ("pixel_values",)
     image_token = "<image>"
     image_processor = "LlavaOnevisionImageProcessor"
+    blocks = "model.vision_tower.encoder.layers"
     in_vllm = (
         "vLLM cuts every image into tiles for LLaVA-OneVision (1,485 tokens and more for the 730 that the model sees "
         "here), and has no adapters for it, so that its captions would be other ones"
@@ -203,12 +202,6 @@ class LlavaOneVision(Family):
         together = torch.tensor([max(2, len(values))])  # as of one sample: no image is cut into patches
         return model.model.get_image_features(values, sizes, batch_num_images=together, return_dict=True)
 
-    def blocks(self, model: Any) -> Sequence[torch.nn.Module]:
-        return list(model.model.vision_tower.encoder.layers)
-
-    def run_tower(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
-        return model.model.vision_tower(pixels["pixel_values"].to(model.dtype), return_dict=True)
-
     def project(self, model: Any, pixels: Mapping[str, Tensor], levels: Levels, features: Tensor) -> Any:
         inner = model.model
         projected = inner.multi_modal_projector(features)
@@ -225,6 +218,7 @@ class InternVL(Family):
     pixel_keys = ("pixel_values",)
     image_token = "<IMG_CONTEXT>"
     image_processor = "GotOcr2ImageProcessor"
+    blocks = "model.vision_tower.encoder.layer"
 
     def token_ids(self, size: Sequence[int]) -> list[int]:
         start, end = self.tokenizer.convert_tokens_to_ids(["<img>", "</img>"])
@@ -253,12 +247,6 @@ class InternVL(Family):
     def encode(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
         return model.model.get_image_features(pixel_values=pixels["pixel_values"], return_dict=True)
 
-    def blocks(self, model: Any) -> Sequence[torch.nn.Module]:
-        return list(model.model.vision_tower.encoder.layer)
-
-    def run_tower(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
-        return model.model.vision_tower(pixel_values=pixels["pixel_values"].to(model.dtype), return_dict=True)
-
     def tower_tokens(self, hidden: Tensor, counts: Sequence[int]) -> Tensor:
         return hidden[:, 1:]  # without the class token
 
@@ -278,11 +266,7 @@ assert tuple(_CLASSES) == FAMILIES
 
 
 def family_class(model_type: str, where: Path | str) -> type[Family]:
-    """The class of a ``model_type``.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The class of a ``model_type``, or a ValueError."""
     if model_type not in _CLASSES:
         raise ValueError(
             f"{where} is a model of type {model_type!r}, which is none of {', '.join(FAMILIES)}; take a base model of "

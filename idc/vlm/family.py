@@ -61,7 +61,7 @@ def join_levels(padded: Tensor, counts: Sequence[int]) -> Tensor:
 
 
 @contextmanager
-def recorded(blocks: Sequence[nn.Module], layers: Sequence[int]) -> Iterator[dict[int, Tensor]]:
+def recorded(blocks: nn.ModuleList, layers: Sequence[int]) -> Iterator[dict[int, Tensor]]:
     """Record levels while the tower runs: level -> its features, as the layers return them.
 
     The hooks are added for one call, so they run after those that DeepSpeed has put on the layers: under ZeRO-3 the
@@ -105,6 +105,7 @@ class Family:
         image_token: the token that is repeated for every feature of an image; the chat template writes it once.
         image_processor: class of transformers, without the ending of a backend.
         in_vllm: how a model differs in vLLM from what it is here; None if it does not.
+        blocks: name of the list of the tower's layers.
     """
 
     name: ClassVar[str]
@@ -116,16 +117,13 @@ class Family:
     image_token: ClassVar[str]
     image_processor: ClassVar[str]
     in_vllm: ClassVar[str | None] = None
+    blocks: ClassVar[str]
 
     def __init__(self, config: Any, tokenizer: Any, images: Any, max_pixels: int | None = None):
         self.config, self.tokenizer, self.images, self.max_pixels = config, tokenizer, images, max_pixels
 
     def check(self) -> None:
-        """Check that tokenizer and image processor are those of the model.
-
-        Raises:
-            ValueError: they are another model's.
-        """
+        """Raise ValueError where tokenizer or image processor are those of another model."""
         wanted, kind = self.config.image_token_id, type(self.images).__name__
         if self.image_id != wanted:
             raise ValueError(f"the tokenizer has {self.image_token} as {self.image_id}, the model {wanted}")
@@ -196,11 +194,7 @@ class Family:
 
     def positions(self, model: Any, batch: Mapping[str, Any]) -> Tensor:
         """Positions of the tokens of a batch padded on the right, (B, L) or (axes, B, L), as the model gives them.
-
-        Args:
-            model: as of :meth:`encode`.
-            batch: ``input_ids``, ``attention_mask`` and the tensors that the language model reads.
-        """
+        ``batch``: ``input_ids``, ``attention_mask`` and the tensors that the language model reads."""
         count = batch["input_ids"].shape[1]
         return torch.arange(count, device=batch["input_ids"].device).expand(len(batch["input_ids"]), count)
 
@@ -223,16 +217,11 @@ class Family:
 
     @property
     def tower_width(self) -> int:
-        """d."""
         return int(self.config.vision_config.hidden_size)
-
-    def blocks(self, model: Any) -> Sequence[torch.nn.Module]:
-        """The layers of the tower."""
-        raise NotImplementedError
 
     def run_tower(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
         """The output of the tower alone."""
-        raise NotImplementedError
+        return model.model.vision_tower(pixels["pixel_values"].to(model.dtype), return_dict=True)
 
     def patch_coordinates(self, pixels: Mapping[str, Tensor]) -> list[Tensor]:
         """Per image, row and column of each token of the tower (T, 2), in its order of tokens."""
@@ -250,13 +239,8 @@ class Family:
         return hidden
 
     def levels(self, model: Any, pixels: Mapping[str, Tensor], layers: Sequence[int]) -> Levels:
-        """Features of images at several levels (:class:`Levels`).
-
-        Args:
-            model, pixels: as of :meth:`encode`.
-            layers: the levels, in ascending order.
-        """
-        with recorded(self.blocks(model), layers) as hidden:
+        """Features of images at several levels (:class:`Levels`), in ascending order."""
+        with recorded(model.get_submodule(self.blocks), layers) as hidden:
             output = self.run_tower(model, pixels)
         positions = self.patch_coordinates(pixels)
         counts = [len(rows) for rows in positions]
@@ -264,13 +248,8 @@ class Family:
         return Levels(features, counts, per_image(torch.cat(positions), counts), output)
 
     def project(self, model: Any, pixels: Mapping[str, Tensor], levels: Levels, features: Tensor) -> Any:
-        """The rest of :meth:`encode`, which it equals exactly for the features of :attr:`read_level`.
-
-        Args:
-            model, pixels: as of :meth:`encode`.
-            levels: of :meth:`levels`.
-            features: (N, T, d), what the projector reads in place of that level.
-        """
+        """The rest of :meth:`encode`, which it equals exactly for the features of :attr:`read_level`; ``features`` (N,
+        T, d) is what the projector reads in place of that level."""
         raise NotImplementedError
 
     def tokens_of(self, encoded: Any) -> list[Tensor]:

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers.generation.streamers import BaseStreamer
 
 from idc.vlm.batch import model_inputs, pad_id
 from idc.vlm.config import GenerateConfig
@@ -38,7 +40,6 @@ class Hypothesis:
 
     @property
     def mean(self) -> float:
-        """``total`` per token."""
         return self.total / len(self.ids)
 
 
@@ -70,8 +71,6 @@ def generate(
     Returns:
         Per prompt its answers; of a search the best first.
     """
-    from transformers import GenerationConfig, LogitsProcessorList
-
     beams = settings.beams if temperature is None else 1
     end: int = family.tokenizer.eos_token_id
     config = GenerationConfig(
@@ -87,7 +86,7 @@ def generate(
         use_cache=True,
     )
     start = batch["input_ids"].shape[1]
-    recorder = _recorder(start, beams, end, family.image_id, temperature or 1.0)
+    recorder = _Recorder(start, beams, end, family.image_id, temperature or 1.0)
     if encoded is not None:  # a copy: generate repeats the features of what it is given for its beams
         encoded = family.pick(encoded, range(len(encoded.pooler_output)))
     gpus = [model.device] if model.device.type == "cuda" else []
@@ -98,7 +97,7 @@ def generate(
             **model_inputs(batch, encoded, family),
             generation_config=config,
             logits_processor=LogitsProcessorList([recorder]),
-            streamer=None if progress is None else _streamer(progress, end),
+            streamer=None if progress is None else _Streamer(progress, end),
         )
     answers = [_cut(ids, end) for ids in sequences[:, start:].tolist()]
     rows = [
@@ -110,8 +109,6 @@ def generate(
 
 @contextmanager
 def _only_our_settings(model: Any) -> Iterator[None]:
-    from transformers import GenerationConfig
-
     original, model.generation_config = model.generation_config, GenerationConfig()
     try:
         yield
@@ -120,33 +117,30 @@ def _only_our_settings(model: Any) -> Iterator[None]:
 
 
 def _cut(ids: list[int], end: int) -> tuple[int, ...]:
-    """Up to the first end token, which is kept."""
     return tuple(ids[: ids.index(end) + 1] if end in ids else ids)
 
 
-def _streamer(progress: Callable[[int, Sequence[int]], None], end: int) -> Any:
-    from transformers.generation.streamers import BaseStreamer
+class _Streamer(BaseStreamer):  # type: ignore[misc]
+    """Calls ``progress`` of :func:`generate`; ``end`` is the end token."""
 
-    class Streamer(BaseStreamer):
-        def __init__(self) -> None:
-            self._answers: list[list[int]] = []
+    def __init__(self, progress: Callable[[int, Sequence[int]], None], end: int) -> None:
+        self._progress, self._end_token = progress, end
+        self._answers: list[list[int]] = []
 
-        def put(self, value: Tensor) -> None:
-            if value.dim() == 2:  # the prompts come first
-                self._answers = [[] for _ in value]
-                return
-            for row, (ids, token) in enumerate(zip(self._answers, value.tolist(), strict=True)):
-                if ids[-1:] != [end]:  # afterwards there is only padding
-                    ids.append(token)
-                    progress(row, ids)
+    def put(self, value: Tensor) -> None:
+        if value.dim() == 2:  # the prompts come first
+            self._answers = [[] for _ in value]
+            return
+        for row, (ids, token) in enumerate(zip(self._answers, value.tolist(), strict=True)):
+            if ids[-1:] != [self._end_token]:  # afterwards there is only padding
+                ids.append(token)
+                self._progress(row, ids)
 
-        def end(self) -> None:
-            pass
-
-    return Streamer()
+    def end(self) -> None:
+        pass
 
 
-def _recorder(start: int, beams: int, end: int, image: int, temperature: float) -> Any:
+class _Recorder(LogitsProcessor):  # type: ignore[misc]
     """Adds up the log-probabilities of all that ``generate`` might return, without keeping its scores: those of 32
     pairs, 4 beams, 64 tokens and 150,000 words would be 5 GB. An answer has no image tokens: there would be no image
     for them.
@@ -154,35 +148,32 @@ def _recorder(start: int, beams: int, end: int, image: int, temperature: float) 
     A processor of logits sees, at every step, the tokens of all rows so far, and the scores of the next one. What a row
     has so far names it: the rows of beams change their positions.
     """
-    from transformers import LogitsProcessor
 
-    class Recorder(LogitsProcessor):
-        def __init__(self) -> None:
-            self._ended: dict[tuple[int, tuple[int, ...]], float] = {}
-            self._rows: dict[tuple[int, tuple[int, ...]], int] = {}
-            self._totals: list[float] = []
-            self._logs_RV = torch.empty(0)
+    def __init__(self, start: int, beams: int, end: int, image: int, temperature: float) -> None:
+        self._start, self._beams, self._end, self._image, self._temperature = start, beams, end, image, temperature
+        self._ended: dict[tuple[int, tuple[int, ...]], float] = {}
+        self._rows: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._totals: list[float] = []
+        self._logs_RV = torch.empty(0)
 
-        def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-            names = [(row // beams, tuple(ids)) for row, ids in enumerate(input_ids[:, start:].tolist())]
-            if self._rows:
-                before = [self._rows[group, ids[:-1]] for group, ids in names]
-                last = self._logs_RV[before, [ids[-1] for _, ids in names]].tolist()
-                self._totals = [self._totals[row] + value for row, value in zip(before, last, strict=True)]
-            else:
-                self._totals = [0.0] * len(names)
-            self._logs_RV = scores.float().log_softmax(dim=-1)
-            self._rows = {name: row for row, name in enumerate(names)}
-            for (group, ids), total, value in zip(names, self._totals, self._logs_RV[:, end].tolist(), strict=True):
-                self._ended.setdefault((group, (*ids, end)), total + value)
-            scores = scores if temperature == 1.0 else scores / temperature
-            return scores.index_fill(1, torch.tensor([image], device=scores.device), -torch.inf)
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        names = [(row // self._beams, tuple(ids)) for row, ids in enumerate(input_ids[:, self._start :].tolist())]
+        if self._rows:
+            before = [self._rows[group, ids[:-1]] for group, ids in names]
+            last = self._logs_RV[before, [ids[-1] for _, ids in names]].tolist()
+            self._totals = [self._totals[row] + value for row, value in zip(before, last, strict=True)]
+        else:
+            self._totals = [0.0] * len(names)
+        self._logs_RV = scores.float().log_softmax(dim=-1)
+        self._rows = {name: row for row, name in enumerate(names)}
+        for (group, ids), total, value in zip(names, self._totals, self._logs_RV[:, self._end].tolist(), strict=True):
+            self._ended.setdefault((group, (*ids, self._end)), total + value)
+        scores = scores if self._temperature == 1.0 else scores / self._temperature
+        return scores.index_fill(1, torch.tensor([self._image], device=scores.device), -torch.inf)
 
-        def total(self, group: int, ids: tuple[int, ...]) -> float:
-            """Of an answer to a prompt (of samples: of a row)."""
-            if ids[-1] == end:
-                return self._ended[group, ids]
-            row = self._rows[group, ids[:-1]]
-            return self._totals[row] + float(self._logs_RV[row, ids[-1]])
-
-    return Recorder()
+    def total(self, group: int, ids: tuple[int, ...]) -> float:
+        """Of an answer to a prompt (of samples: of a row)."""
+        if ids[-1] == self._end:
+            return self._ended[group, ids]
+        row = self._rows[group, ids[:-1]]
+        return self._totals[row] + float(self._logs_RV[row, ids[-1]])

@@ -12,41 +12,34 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from idc.captioning.calibration import YES, Calibration
-from idc.captioning.contract import Answer, Candidate, Capability, Captioner, Description, InputSize, SearchOptions
-from idc.captioning.familiarity import Familiarity
+from idc.captioning.calibration import YES
+from idc.captioning.contract import Answer, Candidate, Capability, Description, InputSize, SearchOptions
 from idc.data.images import encode_png
 from idc.data.schema import IMAGE, Turn
 from idc.endpoint.chat_endpoint import ChatEndpoint, EndpointConfig, Reply, image_part
 from idc.training.artifact import ADAPTER, PROCESSOR, WEIGHTS, read_artifact
 from idc.vlm.base import read_family
-from idc.vlm.chat import YES_OR_NO, Chat, caption_turns, change_question, with_default_turns
+from idc.vlm.captioner import DialogueCaptioner
+from idc.vlm.chat import YES_OR_NO, caption_turns, change_question, with_default_turns
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
 
 log = logging.getLogger(__name__)
 
 
 class PairRequest(NamedTuple):
-    """A conversation about a pair.
-
-    Attributes:
-        messages: as the endpoint takes them.
-        prompt_tokens: number of tokens of the prompt by the artifact's own tokenizer.
-        input_size: at what size the images are sent.
-    """
+    """A conversation about a pair; ``prompt_tokens`` are counted by the artifact's own tokenizer."""
 
     messages: list[dict[str, Any]]
     prompt_tokens: int
     input_size: InputSize
 
 
-class RemoteCaptioner(Captioner):
+class RemoteCaptioner(DialogueCaptioner):
     """See the module's description. Captions are greedy; further candidates are sampled at temperature 1.
 
     Args:
@@ -75,18 +68,19 @@ class RemoteCaptioner(Captioner):
                 "endpoint.model: the artifact's model was tuned, and its base would write other captions; give the "
                 "name under which the merged model (jobs/merge_vlm.py) or the adapter runs at the endpoint"
             )
-        self.family = read_family(folder, folder, BaseConfig.model_validate(job["base"]).max_pixels)
-        self.prompt = PromptConfig.model_validate(job["prompt"])
-        self.generate = GenerateConfig.model_validate(job["generation"])
-        self.model, self.trained_on = config.model or artifact.base.source, artifact.trained_on
-        if self.generate.beams > 1:
-            log.warning("the artifact asks for %d beams; an endpoint searches greedily", self.generate.beams)
+        super().__init__(
+            read_family(folder, folder, BaseConfig.model_validate(job["base"]).max_pixels),
+            PromptConfig.model_validate(job["prompt"]),
+            GenerateConfig.model_validate(job["generation"]),
+            path=artifact.path,
+            trained_on=artifact.trained_on,
+        )
+        if self.settings.beams > 1:
+            log.warning("the artifact asks for %d beams; an endpoint searches greedily", self.settings.beams)
         if self.family.in_vllm is not None:
             log.warning("endpoint: %s; if vLLM runs there, take a model of another family", self.family.in_vllm)
-        self.chat = Chat(self.family)
-        self.endpoint = ChatEndpoint(config, self.model, temperature=0.0, max_tokens=self.generate.max_new_tokens)
-        self.calibration, self.familiarity = Calibration.load(path), Familiarity.read(path)
-        self.asks_change = self.calibration is not None and YES in self.calibration.inputs
+        model = config.model or artifact.base.source
+        self.endpoint = ChatEndpoint(config, model, temperature=0.0, max_tokens=self.settings.max_new_tokens)
         self._pool = ThreadPoolExecutor(config.concurrency, thread_name_prefix="endpoint")
         self._compared = False
 
@@ -100,10 +94,9 @@ class RemoteCaptioner(Captioner):
             )
         if options.change_map:
             raise ValueError("map: the language model behind the endpoint returns no change map; leave it out")
-        count = [options.candidates] * len(befores)
-        return self._map(self.describe_pair, befores, afters, count)
+        return self._map(self._describe_pair, befores, afters, [options.candidates] * len(befores))
 
-    def describe_pair(self, before: np.ndarray, after: np.ndarray, candidates: int) -> Description:
+    def _describe_pair(self, before: np.ndarray, after: np.ndarray, candidates: int) -> Description:
         """The best caption first, then the others by their probability; no text twice."""
         request = self.request(before, after, caption_turns(self.prompt))
         replies = self._ask(request.messages)
@@ -115,18 +108,15 @@ class RemoteCaptioner(Captioner):
             question = self.request(before, after, change_question(self.prompt))
             evidence[YES] = _yes_odds(self._ask(question.messages, max_tokens=4)[0])
         first, *others = [Candidate(reply.text.strip(), _mean(reply)) for reply in replies]
-        by_caption = {first.caption: first}
-        for candidate in sorted(others, key=lambda candidate: -candidate.log_probability):
-            by_caption.setdefault(candidate.caption, candidate)
-        description = Description(
-            tuple(by_caption.values())[:candidates],
+        return self._description(
+            before,
+            after,
+            [first, *sorted(others, key=lambda candidate: -candidate.log_probability)],
+            candidates,
             tokens=(request.prompt_tokens, sum(len(reply.log_probabilities) for reply in replies)),
             evidence=evidence,
-            familiarity=None if self.familiarity is None else self.familiarity(before, after),
-            trained_on=self.trained_on,
             input_size=request.input_size,
         )
-        return description if self.calibration is None else replace(description, changed=self.calibration(description))
 
     def answer(
         self,
@@ -159,8 +149,8 @@ class RemoteCaptioner(Captioner):
         """
         images = [self.family.fit(image) for image in (before, after)]
         sizes = [(image.shape[0], image.shape[1]) for image in images]
-        first, second = (self.family.content(image.shape[:2])[2:] for image in (before, after))
-        return PairRequest(messages_of(turns, images), len(self.chat.prompt(turns, sizes)), InputSize(first, second))
+        input_size = self._input_size([before.shape[:2], after.shape[:2]])
+        return PairRequest(messages_of(turns, images), len(self.chat.prompt(turns, sizes)), input_size)
 
     def _compare_prompts(self, request: PairRequest, reply: Reply) -> None:
         """Warn, once, if the endpoint read a prompt of another length: then its chat template, its images' sizes or
@@ -194,16 +184,14 @@ def messages_of(turns: Sequence[Turn], images: Sequence[np.ndarray]) -> list[dic
     for turn in turns:
         text = turn.text.strip()
         parts: list[dict[str, Any]] = []
-        while text.startswith(IMAGE):
-            text = text.removeprefix(IMAGE).lstrip()
-            parts.append(image_part(next(urls)))
         for number, piece in enumerate(text.split(IMAGE)):
             if number:
                 parts.append(image_part(next(urls)))
+            if len(parts) == number:  # before all text
+                piece = piece.lstrip()
             if piece:
                 parts.append({"type": "text", "text": piece})
-        only_text = all(part["type"] == "text" for part in parts)
-        messages.append({"role": turn.role, "content": text if only_text else parts})
+        messages.append({"role": turn.role, "content": parts if IMAGE in text else text})
     return messages
 
 

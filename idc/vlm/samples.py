@@ -80,28 +80,18 @@ def at_one_size(before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
 
 
 @dataclass(frozen=True)
-class ScoredSample:
-    """What validation needs of a sample besides its tokens and pixels.
+class TuningSample:
+    """A sample; for validation with what is scored besides its tokens and pixels.
 
     Attributes:
-        name, references, scene: see :class:`Dialogue`.
         prompt: ids of the dialogue up to its last answer.
         shuffled: the same dialogue with the images of another row; None if no other row has as many images.
     """
 
-    name: str
-    references: Sequence[str]
-    scene: Any
-    prompt: Sequence[int]
-    shuffled: Sample | None
-
-
-@dataclass(frozen=True)
-class TuningSample:
-    """A sample; for validation with what is scored."""
-
     sample: Sample
-    scored: ScoredSample | None = None
+    dialogue: Dialogue | None = None
+    prompt: Sequence[int] = ()
+    shuffled: Sample | None = None
 
 
 class DialogueSamples:
@@ -172,11 +162,9 @@ class DialogueSamples:
             return TuningSample(sample)
         shuffled = None
         if (other := self.other.get(row)) is not None:
-            images = self.dialogue(other, 0).images
             loose = Chat(self.chat.family)  # images of another size may be above the cutoff
-            shuffled = encode_dialogue(loose, replace(dialogue, images=images))
-        prompt = self.chat.prompt(dialogue.turns[:-1], dialogue.sizes)
-        return TuningSample(sample, ScoredSample(dialogue.name, dialogue.references, dialogue.scene, prompt, shuffled))
+            shuffled = encode_dialogue(loose, replace(dialogue, images=self.dialogue(other, 0).images))
+        return TuningSample(sample, dialogue, self.chat.prompt(dialogue.turns[:-1], dialogue.sizes), shuffled)
 
     def truths(self) -> Iterator[Truth | TrueDifferences | None]:
         """The known truths of the samples' pairs; empty for instructions."""
@@ -188,21 +176,18 @@ class DialogueSamples:
         return [kinds[row] for row, _ in self.order]
 
     def length(self, index: int, epoch: int) -> int:
-        """Number of tokens."""
         row, number = self._visit(index, epoch)
         if (row, number) not in self._lengths:
             self._measure(row)
         return self._lengths[row, number]
 
     def check(self, rank: int = 0, world_size: int = 1) -> int:
-        """Encode every dialogue of this rank's share without its pixels, half a millisecond of a core each.
-
-        Returns:
-            The number of tokens of the longest one.
+        """Encode every dialogue of this rank's share without its pixels, half a millisecond of a core each. Returns the
+        number of tokens of the longest one.
 
         Raises:
-            ValueError: naming the row: it is longer than the cutoff, its images do not match the marks in its text, its
-                text contains control tokens, an image cannot be read, or with ``one_size`` there are not two of them.
+            ValueError: naming the row: as :meth:`idc.vlm.chat.Chat.encode`, an image cannot be read, or with
+                ``one_size`` there are not two of them.
         """
         for row in list(dict.fromkeys(row for row, _ in self.order))[rank::world_size]:
             self._measure(row)
@@ -221,11 +206,10 @@ class DialogueSamples:
                 raise ValueError(f"{self.folder}, row {dialogue.name!r}: {error}") from None
 
     def dialogue(self, row: int, number: int) -> Dialogue:
-        """The dialogue of a row; of a pair, with its caption of this number."""
+        """Of a row; of a pair, with its caption of this number. All dialogues of a row are about the same images."""
         return self.dialogue_of(self.rows[row], number)
 
     def dialogue_of(self, row: Mapping[str, Any], number: int) -> Dialogue:
-        """As :meth:`dialogue`, from a row's columns; all dialogues of a row are about the same images."""
         if not self.of_pairs:
             instruction = Instruction.from_row(row)
             images: Any = instruction.images  # in a folder they are bytes
@@ -249,7 +233,6 @@ class DialogueSamples:
 
 
 def encode_dialogue(chat: Chat, dialogue: Dialogue) -> Sample:
-    """A dialogue with the pixels of its images."""
     images = dialogue.decoded()
     encoded = chat.encode(dialogue.turns, [(image.shape[0], image.shape[1]) for image in images])
     return Sample(encoded.ids, encoded.learned, chat.family.pixels(images) if images else {})
@@ -263,28 +246,25 @@ def collate_samples(samples: Sequence[TuningSample], family: Family) -> Batch:
     - ``name``, ``references``, ``scene``: lists of B.
     """
     batch = collate_encoded([sample.sample for sample in samples], family)
-    scored = [sample.scored for sample in samples if sample.scored is not None]
-    if not scored:
+    dialogues = [sample.dialogue for sample in samples if sample.dialogue is not None]
+    if not dialogues:
         return batch
-    assert len(scored) == len(samples), "samples of training and of validation in one batch"
-    other = [(index, entry.shuffled) for index, entry in enumerate(scored) if entry.shuffled is not None]
+    assert len(dialogues) == len(samples), "samples of training and of validation in one batch"
+    other = [(index, sample.shuffled) for index, sample in enumerate(samples) if sample.shuffled is not None]
     return {
         **batch,
-        "prompt": collate_encoded([prompt_sample(entry.prompt) for entry in scored], family, "left"),
+        "prompt": collate_encoded([prompt_sample(sample.prompt) for sample in samples], family, "left"),
         "shuffled": collate_encoded([sample for _, sample in other], family) if other else None,
         "right": [index for index, _ in other],
-        "name": [entry.name for entry in scored],
-        "references": [list(entry.references) for entry in scored],
-        "scene": [entry.scene for entry in scored],
+        "name": [dialogue.name for dialogue in dialogues],
+        "references": [list(dialogue.references) for dialogue in dialogues],
+        "scene": [dialogue.scene for dialogue in dialogues],
     }
 
 
 def dialogue_loaders(job: TuningJob, family: Family, context: Context, one_size: bool = False) -> Loaders:
-    """Loaders of the training and the validation split of a job's folders.
-
-    Raises:
-        ValueError: naming the first row that cannot be used.
-    """
+    """Loaders of the training and the validation split of a job's folders; a ValueError names the first row that cannot
+    be used."""
     chat, seed = Chat(family, job.cutoff), job.train.seed
     parts = {
         path: DialogueSamples(path, "train", chat, job.prompt, seed + number, job.captions, one_size=one_size)
@@ -302,16 +282,8 @@ def loaders_of(
     context: Context,
     collate: Callable[..., Batch] = collate_samples,
 ) -> Loaders:
-    """Loaders of these samples, all of which are encoded once here; an epoch is one pass over all parts.
-
-    Args:
-        parts: of the training, by name; their order is part of the seed.
-        validation: None for no validation.
-        collate: makes a batch of samples, with the keyword ``family``.
-
-    Raises:
-        ValueError: naming the first row that cannot be used.
-    """
+    """Loaders of these samples, all of which are encoded once here; an epoch is one pass over all ``parts``, whose
+    order is part of the seed. A ValueError names the first row that cannot be used."""
     every = [*parts.values(), *([] if validation is None else [validation])]
     longest = max(part.check(context.rank, context.world_size) for part in every)
     longest = max(context.all_gather_object(longest))

@@ -37,14 +37,8 @@ _UNMERGEABLE = (
 
 
 class LoadedParts(NamedTuple, Generic[JobT]):
-    """A loaded artifact: the parts of its captioner.
-
-    Attributes:
-        job: the settings that it was trained with.
-        model: the transformers model in evaluation mode, adapters merged.
-        modules: the system's own modules, on the model's device and in its number format.
-        options: ``path`` and ``trained_on`` of the captioner.
-    """
+    """The parts of a loaded artifact's captioner: the settings that it was trained with, the transformers model in
+    evaluation mode with adapters merged, the system's own modules, and ``path`` and ``trained_on`` of the captioner."""
 
     job: JobT
     model: Any
@@ -146,15 +140,9 @@ class TunedSystem(Generic[JobT]):
         return fit(task, loaders, context, job.train, export=export)
 
     def load(self, path: Path | str, device: str, speed: Speed, base: str | None) -> LoadedParts[JobT]:
-        """Load an artifact.
-
-        Args:
-            speed: "bf16" loads all weights in bfloat16; all others as the artifact's ``base.dtype``.
-            base: folder of the base model, if it is not where the artifact was made.
-
-        Raises:
-            ValueError: the base is not on this machine or is another model, or the artifact is damaged.
-        """
+        """Load an artifact. ``speed`` "bf16" loads all weights in bfloat16; all others as the artifact's
+        ``base.dtype``. ``base``: folder of the base model, if it is not where the artifact was made; one that is not on
+        this machine or another model is a ValueError, as is a damaged artifact."""
         artifact: Artifact = read_artifact(path, system=self.name)
         job = artifact.settings(self.job)
         config = dtype_of(job.base, speed)

@@ -138,7 +138,6 @@ def _inject(model: nn.Module, settings: Any) -> None:
 
 
 def is_adapter(name: str) -> bool:
-    """Whether a parameter's name is that of an adapter."""
     return ".lora_A." in name or ".lora_B." in name
 
 
@@ -147,13 +146,8 @@ def _peft_name(name: str) -> str:
 
 
 def write_adapter(folder: Path, model: nn.Module, state: Mapping[str, Tensor], base: BaseName) -> None:
-    """Write an adapter as PEFT does.
-
-    Args:
-        model: to which it was added.
-        state: parameters of the model by name, on the CPU; those of no adapter are left out.
-        base: what the adapter belongs to.
-    """
+    """Write an adapter as PEFT does. ``state``: parameters of the model by name, on the CPU; those of no adapter are
+    left out."""
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -168,14 +162,9 @@ def write_adapter(folder: Path, model: nn.Module, state: Mapping[str, Tensor], b
 
 
 def load_adapter(folder: Path, model: nn.Module, base: BaseName) -> None:
-    """Add an adapter of :func:`write_adapter`, or of PEFT, to a transformers model, in float32.
-
-    Args:
-        base: the model. Adapters of models with equal language models have equal shapes, so the name decides.
-
-    Raises:
-        ValueError: it is not a LoRA adapter, is damaged, or belongs to another model.
-    """
+    """Add an adapter of :func:`write_adapter`, or of PEFT, to a transformers model, in float32. Adapters of models with
+    equal language models have equal shapes, so the base's name decides. One that is not LoRA, is damaged, or belongs to
+    another model is a ValueError."""
     from peft import PeftConfig
     from safetensors import SafetensorError
     from safetensors.torch import load_file

@@ -77,6 +77,8 @@ def test_each_pair_of_a_batch_goes_to_the_captioner_that_knows_it() -> None:
         assert (described[index].claims, described[index].verdict) == (expected.claims, expected.verdict)
         assert described[index].change_map is not None
     assert (described[1].best.caption, described[1].verdict) == (GONE, "changed")
+    assert captioner.capabilities == {"map"}, "the trained one scores and samples, which says nothing of a photograph"
+    assert not captioner.can("score")
 
 
 COMMAND = f"import runpy; runpy.run_path({str(ROOT / 'jobs' / 'caption.py')!r}, run_name='__main__')"

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from idc.captioning.familiarity import Familiarity, fit_familiarity, pair_statistics, statistics
 from idc.data.images import resize_image
-from idc.training.artifact import captioning_identity, read_artifact, write_artifact
+from idc.training.artifact import write_artifact
 
 Pair = tuple[np.ndarray, np.ndarray]
 
@@ -71,21 +71,6 @@ def test_another_domain_has_the_lowest_familiarity_on_either_side(fitted: Famili
 def brighter(seed: int, count: int) -> list[Pair]:
     """Scenes of another domain whose statistics are within the spread of those of :func:`pairs`."""
     return [(np.minimum(before, 215) + 40, np.minimum(after, 215) + 40) for before, after in pairs(seed, count)]
-
-
-def test_it_is_kept_in_the_artifact_and_changes_no_caption(fitted: Familiarity, tmp_path: Path) -> None:
-    import torch
-
-    artifact = write_artifact(tmp_path / "x", system="toy", config={}, state_dict={"w": torch.ones(1)})
-    assert Familiarity.read(artifact) is None
-    before = captioning_identity(artifact)
-    fitted.save(artifact)
-    read_artifact(artifact)
-    assert captioning_identity(artifact) == before
-    found = Familiarity.read(artifact)
-    assert found is not None
-    pair = pairs(5, 1)[0]
-    assert found(*pair) == fitted(*pair)
 
 
 def test_a_damaged_file_is_refused_with_what_to_do(fitted: Familiarity, tmp_path: Path) -> None:

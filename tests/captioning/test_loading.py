@@ -1,36 +1,14 @@
-"""Loading options: the same in every command, part of a fingerprint where captions depend on them."""
+"""Loading options: they reach the captioner, and are part of a fingerprint where captions depend on them."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from idc.captioning.calibration_job import CalibrateJob
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
-from idc.captioning.table import CaptionJob
-from idc.config import ConfigError, load
+from idc.config import load
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import scoring_fingerprint
 from idc.systems.procap.speed import Optimisations
-from serve.config import ServeConfig
-
-
-@pytest.mark.parametrize(
-    ("job", "settings", "field"),
-    [
-        (EvaluateJob, {"artifact": "a", "pairs": "p", "out": "o"}, "speed"),
-        (CaptionJob, {"artifact": "a", "input": "i", "out": "o"}, "speed"),
-        (CalibrateJob, {"artifact": "a", "pairs": "p"}, "speed"),
-        (ServeConfig, {"models": {"m": "a"}}, "loading.speed"),
-    ],
-)
-def test_other_settings_are_refused_with_the_ones_to_take(job: Any, settings: dict[str, Any], field: str) -> None:
-    with pytest.raises(
-        ConfigError, match=f"{field}: 'fats' is not one of auto, exact, fast, bf16; did you mean 'fast'"
-    ):
-        load(job, None, {**settings, field: "fats"})
 
 
 def test_device_and_speed_reach_the_captioner(captioner_artifact: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from cluster.config import ClusterConfig
 from cluster.session import run_chunks
-from idc.captioning.contract import Candidate, Description
+from idc.captioning.contract import Candidate, Captioner, Description
 from idc.captioning.table import CaptionJob, caption_rows
 from idc.config import override
 from idc.data.store import iter_rows
@@ -25,7 +25,7 @@ from tests.data.test_rows import table
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
-class Grey:
+class Grey(Captioner):
     """Says how bright the after image is, without torch; its process is killed once, at its second batch."""
 
     capabilities = frozenset()

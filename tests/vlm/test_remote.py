@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import shutil
@@ -104,6 +105,8 @@ def test_a_dialogue_is_sent_as_it_was_held(server: Endpoint, tmp_path: Path) -> 
     assert len(server.requests) == 1
     (inside,) = messages_of([Turn("user", f"From {IMAGE} to {IMAGE}.")], [before, after])
     assert [part["type"] for part in inside["content"]] == ["text", "image_url", "text", "image_url", "text"]
+    (ahead,) = messages_of([Turn("user", f"{IMAGE}\n{IMAGE}\nRed? ")], [before, after])
+    assert [part.get("text") for part in ahead["content"]] == [None, None, "Red?"]
 
 
 def test_a_prompt_that_the_endpoint_reads_differently_is_warned_of(
@@ -154,6 +157,17 @@ def test_an_answer_without_the_log_probabilities_of_its_tokens_is_refused(
     monkeypatch.setattr(qwen, "fault", lambda handler: (handler.reply(200, body), True)[1])
     with pytest.raises(EndpointError, match=r"no log-probabilities of its tokens|not a chat completion"):
         remote(qwen, tmp_path)(*pairs())
+
+
+def test_no_text_is_a_candidate_twice(qwen: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    choices = [
+        {"message": {"content": text}, "finish_reason": "stop", "logprobs": {"content": [{"logprob": logarithm}]}}
+        for text, logarithm in (("a", -1.0), ("a", -2.0), ("b", -3.0))
+    ]
+    body = json.dumps({"choices": choices})
+    monkeypatch.setattr(qwen, "fault", lambda handler: (handler.reply(200, body), True)[1])
+    [described] = remote(qwen, tmp_path).describe(*(side[:1] for side in pairs()), candidates=3)
+    assert described.candidates == (("a", -1.0), ("b", -3.0))
 
 
 @pytest.mark.parametrize(("system", "tuned"), [("zeroshot", False), ("sft", True)])

@@ -224,7 +224,7 @@ def test_tasks_choose_the_rows_and_validation_is_of_each_pairs_captions(folder: 
         samples = samples_of(loaders_of(folder, tasks=tasks))
         assert {str(samples.rows[row]["row_id"]).split("/")[1].split("-")[0] for row, _ in samples.order} == set(tasks)
     validation: Any = loaders_of(folder).validation
-    scored = [validation.dataset.get(index, 0).scored for index in range(len(validation.dataset))]
+    scored = [validation.dataset.get(index, 0).dialogue for index in range(len(validation.dataset))]
     assert {row.name.split("/")[0]: list(row.references) for row in scored} == {
         "val-0": ["a road appears", "a new road is built"],
         "val-1": ["a building appears", "a new building is built"],
