@@ -123,7 +123,7 @@ def captions_command() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
     from idc.captioning.loading import artifact_folder
-    from idc.evaluation.job import caption_files, finished_evaluation, run_evaluation
+    from idc.evaluation.job import finished_evaluation, run_evaluation
     from idc.evaluation.table import evaluation_table
     from idc.metrics.java import JavaError
     from idc.next_command import after_evaluation
@@ -134,8 +134,7 @@ def captions_command() -> None:
     try:
         if job.artifact is not None:
             job = job.model_copy(update={"artifact": artifact_folder(job.artifact, job.objects)})
-        files = caption_files(job)
-        evaluation = None if args.overwrite else finished_evaluation(job, files)
+        evaluation = None if args.overwrite else finished_evaluation(job)
     except (ValueError, OSError) as error:
         refuse([str(error)])
     if evaluation is not None:
@@ -143,7 +142,7 @@ def captions_command() -> None:
     else:
         runner = partial(run_chunks, args.local or job.actors == 1, job.cluster, job=job)
         try:
-            evaluation = run_evaluation(job, None, runner, args.overwrite, files)
+            evaluation = run_evaluation(job, None, runner, args.overwrite)
         except (ValueError, OSError, JavaError) as error:
             raise SystemExit(f"evaluate: {error}") from None
     print(evaluation_table(evaluation))
