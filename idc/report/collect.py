@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +77,9 @@ def _others(job: ReportJob, first: Evaluation, captions: Sequence[ScoredCaption]
     if taken := job.compare.keys() & {"model", TRUTH, *first.baselines}:
         raise ValueError(f"compare.{min(taken)}: the page has another row of this name; name the captioner")
     references = {row.pair_id: row.references for row in captions}
-    protocol = str(first.protocol.get("name"))
+    same = (references, first.split, str(first.protocol.get("name")), list(first.scores))
     return {
-        name: [
-            load_comparable(folder, references, first.split, protocol, list(first.scores), f"compare.{name}")
-            for folder in folders
-        ]
+        name: [load_comparable(folder, *same, f"compare.{name}") for folder in folders]
         for name, folders in job.compare.items()
     }
 
@@ -91,10 +89,8 @@ def spread_over_types(captions: Sequence[ScoredCaption], count: int) -> list[Sco
     waiting: dict[str | None, list[ScoredCaption]] = {}
     for row in captions:
         waiting.setdefault(row.change_type, []).append(row)
-    rounds = (
-        rows[i] for i in range(max(map(len, waiting.values()), default=0)) for rows in waiting.values() if i < len(rows)
-    )
-    return [row for _, row in zip(range(count), rounds, strict=False)]
+    turns = zip_longest(*waiting.values())
+    return [row for turn in turns for row in turn if row is not None][:count]
 
 
 def by_score(captions: Sequence[ScoredCaption], count: int, best: bool) -> list[ScoredCaption]:
