@@ -56,11 +56,7 @@ def questions_command() -> None:
     job = cli(AskJob, __doc__, local=False, overwrite=False).config
     from idc.evaluation.answers import answers_table, ask_questions
 
-    try:
-        scores = ask_questions(job)
-    except ValueError as error:
-        raise SystemExit(f"evaluate: {error}") from None
-    for title, result in (("single questions", scores.single), ("in dialogues", scores.dialogues)):
+    for title, result in zip(("single questions", "in dialogues"), ask_questions(job), strict=True):
         if result is not None:
             print(f"{title}: {answers_table(result)}")
 
@@ -101,10 +97,7 @@ def page_command() -> None:
     from idc.util.atomic import write_text
 
     job = cli(ReportJob, __doc__, local=False, overwrite=False).config
-    try:
-        path = write_text(Path(job.out), collect(job).html())
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"evaluate: {error}") from None
+    path = write_text(Path(job.out), collect(job).html())
     print(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")
 
 
@@ -112,11 +105,7 @@ def speed_command() -> None:
     from idc.captioning.throughput import ThroughputJob, measure_throughput, speed_table
 
     args = cli(ThroughputJob, __doc__, local=False)
-    try:
-        result = measure_throughput(args.config, args.overwrite)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"evaluate: {error}") from None
-    print(f"{speed_table(result)}\n{args.config.out}")
+    print(f"{speed_table(measure_throughput(args.config, args.overwrite))}\n{args.config.out}")
 
 
 def captions_command() -> None:
@@ -143,7 +132,7 @@ def captions_command() -> None:
         runner = partial(run_chunks, args.local or job.actors == 1, job.cluster, job=job)
         try:
             evaluation = run_evaluation(job, None, runner, args.overwrite)
-        except (ValueError, OSError, JavaError) as error:
+        except JavaError as error:
             raise SystemExit(f"evaluate: {error}") from None
     print(evaluation_table(evaluation))
     if job.pairs is not None and (page := evaluation_page(job.out, job.pairs)) is not None:
@@ -161,7 +150,11 @@ def main() -> None:
         "evaluations": page_command,
         "artifacts": speed_command,
     }
-    next((part for name, part in parts.items() if setting(name) is not None), captions_command)()
+    command = next((part for name, part in parts.items() if setting(name) is not None), captions_command)
+    try:
+        command()
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"evaluate: {error}") from None
 
 
 if __name__ == "__main__":

@@ -198,9 +198,6 @@ class Evaluation(_Record):
         return f"{counts} ({100 * share:.1f} %; 95 % interval {100 * low:.1f} to {100 * high:.1f})"
 
 
-# ---------------------------------------------------------------------------------------------------------- on disk
-
-
 def save(folder: str | os.PathLike[str], evaluation: Evaluation, rows: Iterable[ScoredCaption]) -> Path:
     """Write both files, ``evaluation.json`` last: where it is, the folder is complete. Returns its path."""
     folder = Path(folder)
@@ -232,9 +229,6 @@ def load_predictions(folder: str | os.PathLike[str]) -> list[ScoredCaption]:
     """Read ``predictions.jsonl``."""
     text = (Path(folder) / PREDICTIONS).read_text(encoding="utf-8")
     return [ScoredCaption.model_validate_json(line) for line in text.split("\n") if line]
-
-
-# ------------------------------------------------------------------------------------------------------------ seeds
 
 
 class Spread(_Record):

@@ -90,7 +90,7 @@ def _read_references(path: Path, allow_empty: bool) -> list[Prediction]:
             raise ValueError(f"{where}: pair {name!r} is there twice")
         pair = pairs.setdefault(name, Prediction(pair_id=name, caption="", split=""))
         pair.references += captions
-        _merge_facts(pair, _optional_fields(row, where), where)
+        _merge_facts(pair, row, where)
         if is_single:
             single.add(name)
     if bare := [name for name, pair in pairs.items() if not pair.references]:
@@ -100,26 +100,21 @@ def _read_references(path: Path, allow_empty: bool) -> list[Prediction]:
     return list(pairs.values())
 
 
-def _merge_facts(pair: Prediction, facts: dict[str, Any], where: str) -> None:
-    """Add the facts in a row to its pair; rows of one pair must agree."""
-    for key, value in facts.items():
+def _merge_facts(pair: Prediction, row: dict[str, Any], where: str) -> None:
+    """Add the optional facts in a row to its pair; rows of one pair must agree."""
+    kinds: dict[str, Any] = {"change_type": str, "changed": bool, "split": str}
+    for key, kind in kinds.items():
+        if (value := row.get(key)) is None:
+            continue
+        if not isinstance(value, kind):
+            raise ValueError(f"{where}: {key} is {value!r}")
+        if key == "split" and value not in SPLIT_NAMES:
+            raise ValueError(f"{where}: split {value!r} is not one of {', '.join(SPLIT_NAMES)}")
+        value = SPLIT_NAMES[value] if key == "split" else value
         before = getattr(pair, key)
         if before not in (None, "", value):
             raise ValueError(f"{where}: pair {pair.pair_id!r}: {key} is {value!r}, in an earlier row {before!r}")
         setattr(pair, key, value)
-
-
-def _optional_fields(row: dict[str, Any], where: str) -> dict[str, Any]:
-    """The optional facts about the pair in a row of references."""
-    kinds: dict[str, Any] = {"change_type": str, "changed": bool, "split": str}
-    more = {key: row[key] for key in kinds if row.get(key) is not None}
-    if wrong := [key for key, value in more.items() if not isinstance(value, kinds[key])]:
-        raise ValueError(f"{where}: {wrong[0]} is {more[wrong[0]]!r}")
-    if "split" in more:
-        if more["split"] not in SPLIT_NAMES:
-            raise ValueError(f"{where}: split {more['split']!r} is not one of {', '.join(SPLIT_NAMES)}")
-        more["split"] = SPLIT_NAMES[more["split"]]
-    return more
 
 
 def _id(row: dict[str, Any], where: str) -> Any:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from idc.captioning.contract import Captioner, Description
+from idc.captioning.contract import Captioner
 from idc.config import load
 from idc.data.images import encode_png
 from idc.data.pipeline import run_local
@@ -76,24 +75,6 @@ def test_batches_are_full_whatever_the_parts(tmp_path: Path) -> None:
     assert [len(batch) for batch in found] == [3, 3, 3, 2]
     assert [name for batch in found for name in batch] == [f"p{i:02d}" for i in range(1, 22, 2)]
     assert SplitBatches(str(tmp_path / "pairs"), "all", 7, 4).num_chunks == 2
-
-
-def test_pairs_unlike_the_training_data_are_known_afterwards(tmp_path: Path) -> None:
-    class Choosy(Bright):
-        def describe(self, *images: Any, **options: Any) -> list[Description]:
-            found = super().describe(*images, **options)
-            return [replace(one, familiarity=0.01 if "1" in one.best.caption else 0.02) for one in found]
-
-    pairs = make_pairs(tmp_path / "pairs")
-    assert caption_split(job(pairs, tmp_path / "o1"), loading(Choosy()), quiet, "w").warned == {
-        "p09",
-        "p11",
-        "p13",
-        "p15",
-        "p17",
-    }
-    said = caption_split(job(pairs, tmp_path / "o2"), loading(Bright()), quiet, "w")
-    assert said.warned is None, "it does not estimate it"
 
 
 def test_captions_of_other_weights_are_not_taken(tmp_path: Path) -> None:

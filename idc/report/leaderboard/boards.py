@@ -42,15 +42,12 @@ class BoardRow:
 
     Attributes:
         kind: run, baseline, upper bound or published.
-        name: method or setting.
         source: paper and table, or the setting's supervision and what distinguishes it.
         values: metric -> its values over the seeds, in printed units.
-        intervals: metric -> 95 % interval over the pairs, of the first seed, in printed units, where it is known.
-        seeds: of its evaluations.
         pairs: scored pairs, if known.
-        mark: what a reader must know before comparing.
-        footnote: printed once below the table.
+        mark: what a reader must know before comparing; ``footnote``: printed once below the table.
         setting: fingerprint of a run's setting; the rows of one setting have the same ``origin``: how it was made.
+        intervals: metric -> 95 % interval over the pairs, of the first seed, in printed units, where it is known.
     """
 
     kind: str
