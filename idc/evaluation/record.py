@@ -210,11 +210,7 @@ def save(folder: str | os.PathLike[str], evaluation: Evaluation, rows: Iterable[
 
 
 def load_evaluation(folder: str | os.PathLike[str]) -> Evaluation:
-    """Read ``evaluation.json``.
-
-    Raises:
-        ValueError: it is missing, or not an evaluation.
-    """
+    """Read ``evaluation.json``; a ValueError if it is missing or not one of this version."""
     path = Path(folder) / EVALUATION
     if not path.exists():
         raise ValueError(f"{folder} holds no evaluation (no {EVALUATION}); `python jobs/evaluate.py` writes one")
@@ -232,11 +228,10 @@ def load_predictions(folder: str | os.PathLike[str]) -> list[ScoredCaption]:
 
 
 class Spread(_Record):
-    """One number over several runs."""
+    """One number over several runs; the deviation is that of a sample (n - 1), 0 for one run."""
 
     mean: float
     std: float
-    """Standard deviation of the sample (n - 1); 0 for one run."""
     values: list[float]
 
 

@@ -58,15 +58,11 @@ class SplitCaptions(NamedTuple):
 def caption_split(
     job: EvaluateJob, load: LoadCaptioner, run: Runner, weights: object, overwrite: bool = False
 ) -> SplitCaptions:
-    """Caption a split.
+    """Caption a split. Unreadable images, a folder without any, and other captions in ``job.out`` are errors.
 
     Args:
-        run: runs the batches, here or on a cluster.
         weights: identity of the captioner, its familiarity included.
         overwrite: replace captions of other inputs or settings in the folder; matching ones are kept in any case.
-
-    Raises:
-        ValueError: an image cannot be read, the folder has no images, or ``job.out`` holds other captions.
     """
     assert job.pairs is not None
     columns = ["pair_id", "before", "after", *(["mask"] if job.change_maps else [])]
@@ -107,11 +103,8 @@ def caption_split(
 
 
 class CaptionPairs:
-    """Stage: both images of every pair to ``caption``; a pair whose image cannot be read gets an error.
-
-    Args:
-        change_maps: also score change maps against the masks (:func:`idc.metrics.change_maps.score_pair`).
-    """
+    """Stage: both images of every pair to ``caption``; a pair whose image cannot be read gets an error. On demand also
+    scores of the change maps (:func:`idc.metrics.change_maps.score_pair`)."""
 
     def __init__(self, load: LoadCaptioner, change_maps: bool = False) -> None:
         self._change_maps = change_maps
@@ -139,13 +132,7 @@ class CaptionPairs:
 
 
 class SplitBatches:
-    """Source: the pairs of a split in batches of ``batch_size``, in the order of the folder.
-
-    Args:
-        split: name of the split, or ``all``.
-        limit: only the first ``limit`` pairs of the split.
-        columns: columns that are read.
-    """
+    """Source: the first ``limit`` pairs of a split (or of ``all``) in batches of ``batch_size``, in their order."""
 
     def __init__(
         self,

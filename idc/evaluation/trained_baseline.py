@@ -49,9 +49,7 @@ def load_comparable(
     """The evaluation in ``folder``, after checking that it may be compared with another one.
 
     Args:
-        references: pair id -> references of the other evaluation's pairs.
-        split: of these pairs.
-        protocol: name of the protocol.
+        references, split, protocol: of the other evaluation's pairs, by id.
         metrics: names of the scores that it must have.
         field: the setting that names the folder, for the error.
 

@@ -71,21 +71,14 @@ def score(
 
     Raises:
         ValueError: names the ids that have no references, are not predicted, or are empty.
-        JavaError: Java does not work.
     """
     return CocoScorer(references, metrics).score(predictions, allow_empty=allow_empty)
 
 
 def cider(references: Mapping[str, Sequence[str]], predictions: Mapping[str, str], allow_empty: bool = True) -> float:
-    """CIDEr-D alone, quickly, for the validation inside a training run.
-
-    Tokenised sentences are remembered in this process, so that from the second call on only captions never seen before
-    go through the tokenizer. A model in its first steps may generate empty captions: these score 0, with a warning. So
-    does a set for which CIDEr is not defined, as logs and the choice of the best weights need a number.
-
-    Raises:
-        ValueError, JavaError: as :func:`score`.
-    """
+    """CIDEr-D alone, for the validation inside a training run: captions seen before in this process are not tokenised
+    again. A model's first captions may be empty and score 0, with a warning; so does a set for which CIDEr is not
+    defined, as logs and the choice of the best weights need a number. Errors as :func:`score`."""
     scorer = CocoScorer(references, ("CIDEr",))
     value = scorer.score(predictions, allow_empty=allow_empty).overall["CIDEr"]
     if math.isnan(value):
@@ -102,12 +95,10 @@ class CocoScorer:
     Args:
         tokens: captions to strings of tokens; by default PTB tokens, see :mod:`idc.metrics.protocols`.
         meteor: METEOR, with its table of paraphrases cut for more than these sentences.
-        empty_references: an empty reference counts as one without words, as in ``pycocoevalcap``, instead of being an
-            error.
+        empty_references: an empty reference counts as one without words, as in ``pycocoevalcap``.
 
     Attributes:
-        seconds: duration of each part so far. METEOR's Java runs in parallel: its duration is the wait for it at the
-            end.
+        seconds: duration of each part so far; of METEOR's Java, which runs in parallel, the wait for it at the end.
 
     Raises:
         ValueError: an id without references or with an empty one, an unknown metric, SPICE without its jars.
@@ -135,11 +126,7 @@ class CocoScorer:
         self.references = {name: [next(sentences) for _ in captions] for name, captions in references.items()}
 
     def score(self, predictions: Mapping[str, str], allow_empty: bool = False) -> Scores:
-        """Score predictions for all ids.
-
-        Raises:
-            ValueError: naming the ids that were not predicted, are unknown, or have an empty prediction.
-        """
+        """Score predictions; those not predicted, of unknown ids or empty are a ValueError that names them."""
         return self.prepare(predictions, allow_empty).score()
 
     def prepare(self, predictions: Mapping[str, str], allow_empty: bool = False) -> PreparedCaptions:

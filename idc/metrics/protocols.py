@@ -57,13 +57,8 @@ _LEVIR_WORDS = "none: split at spaces, ';' and ',' are words, '?' and '.' are dr
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol ready for use.
-
-    Attributes:
-        tokens: captions to strings of tokens separated by spaces.
-        text: description of the numbers, for the record.
-        needs_java: whether ``tokens`` runs Java (METEOR does in any case).
-    """
+    """A protocol ready for use: captions to strings of tokens, the description of the numbers for the record, and
+    whether ``tokens`` runs Java (METEOR does in any case)."""
 
     name: ProtocolName
     tokens: Callable[[Sequence[str]], list[str]]

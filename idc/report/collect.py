@@ -29,11 +29,7 @@ _PACKAGES = ("torch", "ray", "deepspeed", "diffusers", "mitsuba", "opencv-python
 
 
 def evaluation_page(evaluation: str, pairs: str) -> Path | None:
-    """Write the page of one evaluation into its folder, if it is not there yet; None for pairs without images.
-
-    Raises:
-        ValueError: as :func:`collect`.
-    """
+    """Write the page of one evaluation into its folder, if it is not there yet; None for pairs without images."""
     if not read_manifest(pairs).has_images:
         return None
     path, scores = Path(evaluation) / "report.html", Path(evaluation) / EVALUATION
@@ -100,11 +96,7 @@ def by_score(captions: Sequence[ScoredCaption], count: int, best: bool) -> list[
 
 
 def gallery(captions: Iterable[ScoredCaption], pairs: str, procedures: str | None) -> dict[str, Card]:
-    """The pairs with their images and, if they have one, their procedure.
-
-    Raises:
-        ValueError: a captioned pair is not in ``pairs``.
-    """
+    """The pairs with their images and, if they have one, their procedure; all must be in ``pairs``."""
     wanted = {row.pair_id: row for row in captions}
     split = {row.split for row in wanted.values()}
     only = split.pop() if len(split) == 1 and split != {"all"} else None

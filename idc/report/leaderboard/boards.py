@@ -65,12 +65,8 @@ class BoardRow:
 
 @dataclass(frozen=True)
 class Board:
-    """A table of one split, variant, subset and protocol; its numbers may be compared.
-
-    Attributes:
-        metrics: the columns, in order.
-        rows: best first by CIDEr, or by the last column if there is no CIDEr.
-    """
+    """A table of one split, variant, subset and protocol, whose numbers may be compared; best rows first, by CIDEr or
+    else by the last column."""
 
     split: str
     variant: str
