@@ -99,12 +99,12 @@ def evaluate_captions(
             """The scores of a baseline; ``make`` returns its captions, or the one that is said of all."""
 
             def score() -> Any:
-                made = make()
-                said = dict.fromkeys(captions, made) if isinstance(made, str) else made
+                texts = make()
+                said = dict.fromkeys(captions, texts) if isinstance(texts, str) else texts
                 prepared = scorer.prepare(said, allow_empty=True)
                 return Baseline(
                     what=baselines.WHAT[name],
-                    caption=made if isinstance(made, str) else None,
+                    caption=texts if isinstance(texts, str) else None,
                     scores=_with_mean(prepared.overall()),
                     subsets=_scored_parts(prepared, parts),
                     types=changes.agreement((kinds[pair], text) for pair, text in said.items()),

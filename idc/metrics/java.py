@@ -149,8 +149,8 @@ def tokenize(sentences: Sequence[str]) -> list[str]:
                 "that it takes for the end of a line"
             )
         words = ([word for word in tokens.rstrip().split(" ") if word not in _PUNCTUATION] for tokens in answers)
-        _tokens_of.update(made := dict(zip(new, map(" ".join, words), strict=True)))
-        tokens_of |= made
+        tokens_of |= zip(new, map(" ".join, words), strict=True)
+        _tokens_of.update(tokens_of)
     return [tokens_of[text] for text in cleaned]
 
 

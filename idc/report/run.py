@@ -142,7 +142,7 @@ def claims_section(evaluations: Sequence[Evaluation], others: Others) -> pg.Sect
     with deviations if there are several seeds."""
     captioners: dict[str, Sequence[Evaluation | Baseline]] = {"model": evaluations, **others}
     captioners |= {name: [baseline] for name, baseline in evaluations[0].baselines.items()}
-    named = {name: [one.hallucination for one in per_seed if one.hallucination is not None]
+    named = {name: [of.hallucination for of in per_seed if of.hallucination is not None]
              for name, per_seed in captioners.items()}  # fmt: skip
     if not named["model"]:
         return pg.Section("Right object, right attributes", [])

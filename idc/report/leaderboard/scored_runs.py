@@ -100,8 +100,8 @@ def read_scored_runs(folder: Path) -> ScoredRuns:
     above = folder.absolute().parents
     home = next((up for up in above if captioner and (up / captioner).exists()), Path())
     artifacts = [home / captioner, folder.parent / "artifact"] if captioner else []
-    record = next((found for path in artifacts if "system" in (found := _json(path / "config.json"))), None)
-    origin = next((found for path in artifacts if (found := _json(path.parent / ORIGIN))), None)
+    record = next((r for path in artifacts if "system" in (r := _json(path / "config.json"))), None)
+    origin = next((o for path in artifacts if (o := _json(path.parent / ORIGIN))), None)
     config: dict[str, Any] = {}
     name, seed = Path(captioner).stem if captioner else folder.name, None
     if record is not None:
