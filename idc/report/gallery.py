@@ -96,9 +96,6 @@ def gallery_page(summary: GallerySummary, cards: Sequence[Card]) -> Page:
     ])  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------------------ counting
-
-
 def _summarise(job: CaptionJob) -> GallerySummary:
     warned: Counter[bool | None] = Counter()
     verdicts: Counter[str] = Counter()
@@ -132,9 +129,6 @@ def _share(label: str, count: int, of: int) -> tuple[str, str, str]:
     """The tile of a share with its 95 % interval (Wilson)."""
     low, high = wilson(count / of, of)
     return label, f"{count / of:.0%}", f"{count:,} of {of:,}; 95 % interval {100 * low:.1f} to {100 * high:.1f}"
-
-
-# ------------------------------------------------------------------------------------------------------ pairs to show
 
 
 def _shown(job: CaptionJob, captioned: int) -> list[dict[str, Any]]:
