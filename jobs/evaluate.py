@@ -56,11 +56,7 @@ def questions_command() -> None:
     job = cli(AskJob, __doc__, local=False, overwrite=False).config
     from idc.evaluation.answers import answers_table, ask_questions
 
-    try:
-        scores = ask_questions(job)
-    except ValueError as error:
-        raise SystemExit(f"evaluate: {error}") from None
-    for title, result in (("single questions", scores.single), ("in dialogues", scores.dialogues)):
+    for title, result in zip(("single questions", "in dialogues"), ask_questions(job), strict=True):
         if result is not None:
             print(f"{title}: {answers_table(result)}")
 
@@ -101,10 +97,7 @@ def page_command() -> None:
     from idc.util.atomic import write_text
 
     job = cli(ReportJob, __doc__, local=False, overwrite=False).config
-    try:
-        path = write_text(Path(job.out), collect(job).html())
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"evaluate: {error}") from None
+    path = write_text(Path(job.out), collect(job).html())
     print(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")
 
 
@@ -112,17 +105,14 @@ def speed_command() -> None:
     from idc.captioning.throughput import ThroughputJob, measure_throughput
 
     args = cli(ThroughputJob, __doc__, local=False)
-    try:
-        print(f"{measure_throughput(args.config, args.overwrite)}\n{args.config.out}")
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"evaluate: {error}") from None
+    print(f"{measure_throughput(args.config, args.overwrite)}\n{args.config.out}")
 
 
 def captions_command() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
     from idc.captioning.loading import artifact_folder
-    from idc.evaluation.job import caption_files, finished_evaluation, run_evaluation
+    from idc.evaluation.job import finished_evaluation, run_evaluation
     from idc.evaluation.table import evaluation_table
     from idc.metrics.java import JavaError
     from idc.next_command import after_evaluation
@@ -133,8 +123,7 @@ def captions_command() -> None:
     try:
         if job.artifact is not None:
             job = job.model_copy(update={"artifact": artifact_folder(job.artifact, job.objects)})
-        files = caption_files(job)
-        evaluation = None if args.overwrite else finished_evaluation(job, files)
+        evaluation = None if args.overwrite else finished_evaluation(job)
     except (ValueError, OSError) as error:
         refuse([str(error)])
     if evaluation is not None:
@@ -142,8 +131,8 @@ def captions_command() -> None:
     else:
         runner = partial(run_chunks, args.local or job.actors == 1, job.cluster, job=job)
         try:
-            evaluation = run_evaluation(job, None, runner, args.overwrite, files)
-        except (ValueError, OSError, JavaError) as error:
+            evaluation = run_evaluation(job, None, runner, args.overwrite)
+        except JavaError as error:
             raise SystemExit(f"evaluate: {error}") from None
     print(evaluation_table(evaluation))
     if job.pairs is not None and (page := evaluation_page(job.out, job.pairs)) is not None:
@@ -161,7 +150,11 @@ def main() -> None:
         "evaluations": page_command,
         "artifacts": speed_command,
     }
-    next((part for name, part in parts.items() if setting(name) is not None), captions_command)()
+    command = next((part for name, part in parts.items() if setting(name) is not None), captions_command)
+    try:
+        command()
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"evaluate: {error}") from None
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def demo_summary(folder: str, seeds: Sequence[int], systems: Sequence[str] = DEF
     }
     best = max(captioners, key=lambda name: captioners[name]["validation_CIDEr"])
     evaluated = Path(captioners[best]["artifact"]).parent / "evaluation"
-    evaluation, page = load_evaluation(evaluated), read_scored_runs(evaluated).data.key
+    evaluation, page = load_evaluation(evaluated), read_scored_runs(evaluated).key
     upper_bound = evaluation.upper_bound
     stages = stages_of(taking_part, per_seed[0])
     per_step = {heading: _result(Path(run))["seconds_per_step"] for heading, run in stages.items()}

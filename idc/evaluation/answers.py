@@ -82,9 +82,6 @@ class AskedScores(NamedTuple):
     dialogues: AnswerScores | None
 
 
-# ------------------------------------------------------------------------------------------------------------- asking
-
-
 @dataclass
 class _Dialogue:
     """A dialogue that is being asked.
@@ -102,13 +99,13 @@ class _Dialogue:
     history: list[Turn]
     records: list[dict[str, str]] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, row: Instruction, types: Sequence[str]) -> _Dialogue:
-        system = [turn for turn in row.turns if turn.role == "system"]
-        turns = row.turns[len(system) :]
-        answers = list(zip(turns[::2], turns[1::2], strict=True))
-        scored = [number for number, (_, answer) in enumerate(answers, start=1) if not types or answer.task in types]
-        return cls(row, answers[: max(scored, default=0)], len(answers) <= 1, system)
+
+def _started(row: Instruction, types: Sequence[str]) -> _Dialogue:
+    system = [turn for turn in row.turns if turn.role == "system"]
+    turns = row.turns[len(system) :]
+    answers = list(zip(turns[::2], turns[1::2], strict=True))
+    scored = [number for number, (_, answer) in enumerate(answers, start=1) if not types or answer.task in types]
+    return _Dialogue(row, answers[: max(scored, default=0)], len(answers) <= 1, system)
 
 
 @lru_cache(maxsize=2)
@@ -137,7 +134,7 @@ def ask_questions(job: AskJob, load: LoadCaptioner | None = None) -> AskedScores
     log = AnswerLog(out / _LOG)
     captioner: Captioner | None = None
     records: dict[bool, list[dict[str, str]]] = {True: [], False: []}
-    rows = (_Dialogue.of(row, types) for row in islice(_dialogues(job, manifest.kind), job.max_rows))
+    rows = (_started(row, types) for row in islice(_dialogues(job, manifest.kind), job.max_rows))
     dialogues = (dialogue for dialogue in rows if dialogue.answers)
     while batch := list(islice(dialogues, job.batch_size)):
         keys = [fingerprint(*identity, dialogue.row.row_id) for dialogue in batch]
@@ -155,11 +152,7 @@ def ask_questions(job: AskJob, load: LoadCaptioner | None = None) -> AskedScores
 
 
 def _settings(job: AskJob, kind: str) -> dict[str, Any]:
-    """The settings that the answers depend on.
-
-    Raises:
-        ValueError: the folder is of another kind, or its questions are not worded here.
-    """
+    """The settings that the answers depend on, of a folder that can be asked."""
     if kind not in ("instructions", "pairs"):
         raise ValueError(f"{job.instructions} has {kind}; give instructions, or pairs with questions")
     if kind == "instructions" and job.wording != AskJob.model_fields["wording"].default:
@@ -208,11 +201,7 @@ def _ask_batch(captioner: Captioner, batch: Sequence[_Dialogue], types: Sequence
 
 
 def _replies(captioner: Captioner, asking: Sequence[tuple[_Dialogue, Any]], max_tokens: int) -> list[Answer]:
-    """The captioner's next messages in dialogues, each with its two images.
-
-    Raises:
-        ValueError: it refuses one of the rows, which the message names.
-    """
+    """The captioner's next messages in dialogues, each with its two images; a refusal names its row."""
     befores, afters = zip(*(images for _, images in asking), strict=True)
     try:
         return captioner.answer(befores, afters, [dialogue.history for dialogue, _ in asking], max_tokens=max_tokens)
@@ -243,9 +232,6 @@ def _scored(job: AskJob, out: Path, records: Sequence[dict[str, str]]) -> Answer
     return run_answers(AnswersJob(answers=str(path), out=str(out), data_set=job.data_set, allow_unreadable=True))
 
 
-# ------------------------------------------------------------------------------------------------------------ scoring
-
-
 def read_answers(path: str | os.PathLike[str], allow_unreadable: bool = False) -> list[ScoredAnswer]:
     """Read a file of answers.
 
@@ -254,8 +240,8 @@ def read_answers(path: str | os.PathLike[str], allow_unreadable: bool = False) -
             unless allowed, with such a prediction.
     """
     rows: list[ScoredAnswer] = []
-    faults: list[str] = []
-    seen: dict[str, int] = {}
+    errors: list[str] = []
+    line_of: dict[str, int] = {}
     try:
         lines = split_lines(decode_text(Path(path).read_bytes()))
     except (OSError, ValueError) as error:
@@ -265,9 +251,8 @@ def read_answers(path: str | os.PathLike[str], allow_unreadable: bool = False) -
             continue
         try:
             row = _answer(record := parse_json(line))
-            if (name := str(record.get("id", f"line {number}"))) in seen:
-                raise ValueError(f"id {name!r} is in line {seen[name]} too")
-            seen[name] = number
+            if (first := line_of.setdefault(str(record.get("id", f"line {number}")), number)) != number:
+                raise ValueError(f"id {record['id']!r} is in line {first} too")
             if read_answer(row.type, row.answer) is None:
                 raise ValueError(f"the answer {row.answer!r} does not fit a {row.type} question")
             if not allow_unreadable and read_answer(row.type, row.prediction) is None:
@@ -277,10 +262,11 @@ def read_answers(path: str | os.PathLike[str], allow_unreadable: bool = False) -
                 )
             rows.append(row)
         except ValueError as error:
-            faults.append(f"{path}, line {number}: {error}")
-    if faults:
-        more = [f"and {len(faults) - _MOST_NAMED} more lines"] if len(faults) > _MOST_NAMED else []
-        raise ValueError("\n".join([*faults[:_MOST_NAMED], *more]))
+            errors.append(f"{path}, line {number}: {error}")
+    if len(errors) > _MOST_NAMED:
+        errors[_MOST_NAMED:] = [f"and {len(errors) - _MOST_NAMED} more lines"]
+    if errors:
+        raise ValueError("\n".join(errors))
     if not rows:
         raise ValueError(f"{path}: the file has no answers")
     return rows
@@ -289,19 +275,20 @@ def read_answers(path: str | os.PathLike[str], allow_unreadable: bool = False) -
 def _answer(record: Any) -> ScoredAnswer:
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")
-    if lacking := [key for key in ("type", "answer", "prediction") if key not in record]:
-        raise ValueError(f"lacks {', '.join(lacking)}")
     texts = {key: record.get(key, "") for key in ("type", "answer", "prediction", "class")}
-    for key, value in texts.items():
-        if isinstance(value, bool) or not isinstance(value, str | int):
-            raise ValueError(f"{key} must be text, got {value!r}")
-    kind = ALIASES.get(str(texts["type"]), str(texts["type"]))
+    if lacking := [key for key in texts if key != "class" and key not in record]:
+        raise ValueError(f"lacks {', '.join(lacking)}")
+    if wrong := [key for key, value in texts.items() if isinstance(value, bool) or not isinstance(value, str | int)]:
+        raise ValueError(f"{wrong[0]} must be text, got {texts[wrong[0]]!r}")
+    kind, answer, prediction, of = map(str, texts.values())
+    kind = ALIASES.get(kind, kind)
     if not kind:
         raise ValueError("type is empty")
-    of = str(texts["class"]) if kind in (COUNT, LOCATION) else ""
-    if kind in (COUNT, LOCATION) and not of:
+    if kind not in (COUNT, LOCATION):
+        of = ""
+    elif not of:
         raise ValueError(f"lacks class: a {kind} question has one (road, building)")
-    return ScoredAnswer(type=kind, answer=str(texts["answer"]), prediction=str(texts["prediction"]), of=of)
+    return ScoredAnswer(type=kind, answer=answer, prediction=prediction, of=of)
 
 
 def run_answers(job: AnswersJob) -> AnswerScores:
@@ -312,15 +299,19 @@ def run_answers(job: AnswersJob) -> AnswerScores:
     """
     rows = read_answers(job.answers, job.allow_unreadable)
     measures = score_answers(rows)
-    others = [measure for measure in measures if measure.type not in (BINARY, COUNT, LOCATION)]
-    right = sum(measure.scores["Accuracy"] * measure.questions for measure in others)
+    others = [measure for measure in measures if measure.type not in _SCORED]
+    accuracies = [measure.scores["Accuracy"] for measure in others]
+    overall = None
+    if others:
+        right = sum(measure.scores["Accuracy"] * measure.questions for measure in others)
+        overall = right / sum(measure.questions for measure in others)
     result = AnswerScores(
         data_set=job.data_set,
         answers=job.answers,
         questions=len(rows),
         measures=measures,
-        overall_accuracy=right / sum(measure.questions for measure in others) if others else None,
-        average_accuracy=statistics.fmean(measure.scores["Accuracy"] for measure in others) if others else None,
+        overall_accuracy=overall,
+        average_accuracy=statistics.fmean(accuracies) if others else None,
         **origin(None),
     )
     write_text(Path(job.out) / RESULT, result.model_dump_json(indent=1) + "\n")

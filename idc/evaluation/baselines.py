@@ -13,6 +13,7 @@ import functools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -41,26 +42,20 @@ THUMBNAIL = 16
 _BATCH = 256
 
 
-# ------------------------------------------------------------------------------------------------- a constant caption
-
-
 def constant_candidates(train: Iterable[tuple[str | None, Sequence[str]]], count: int = 200) -> list[str]:
-    """The most frequent distinct training captions, and the most frequent one of every change type.
+    """The ``count`` most frequent distinct training captions, and the most frequent one of every change type.
 
     Args:
         train: (change type, captions) of each training pair.
-        count: number of the most frequent ones.
     """
     frequency: Counter[str] = Counter()
-    by_type: dict[str | None, Counter[str]] = {}
+    by_type: dict[str | None, Counter[str]] = defaultdict(Counter)
     for change_type, captions in train:
         texts = [caption for caption in captions if caption.split()]
         frequency.update(texts)
-        by_type.setdefault(change_type, Counter()).update(texts)
-    candidates = [caption for caption, _ in frequency.most_common(count)]
-    for counter in by_type.values():
-        candidates += [caption for caption, _ in counter.most_common(1)]
-    return list(dict.fromkeys(candidates))
+        by_type[change_type].update(texts)
+    most = [*frequency.most_common(count), *(pair for counter in by_type.values() for pair in counter.most_common(1))]
+    return list(dict.fromkeys(caption for caption, _ in most))
 
 
 def best_constant(
@@ -72,7 +67,6 @@ def best_constant(
 
     Args:
         references: id -> reference captions.
-        candidates: captions to choose from.
         tokens: tokeniser of the protocol.
     """
     if not candidates:
@@ -93,9 +87,8 @@ def best_wording(
     """For every pair the wording of the truth that has the best mean CIDEr-D over the pairs of its type.
 
     Args:
-        references: id -> reference captions.
+        references: id -> reference captions; ``kinds``: id -> change type.
         truth: id -> true captions; the n-th has the same wording for all ids of one type.
-        kinds: id -> change type.
         tokens: tokeniser of the protocol.
     """
     by_kind: dict[str | None, list[str]] = defaultdict(list)
@@ -155,9 +148,6 @@ def constant_cider(references: Mapping[str, Sequence[str]], candidates: Sequence
     return scores
 
 
-# ---------------------------------------------------------------------------------------------- nearest training pair
-
-
 def nearest_captions(
     train: Iterable[Mapping[str, Any]], evaluated: Iterable[Mapping[str, Any]]
 ) -> dict[str, tuple[str, str]]:
@@ -165,20 +155,17 @@ def nearest_captions(
 
     A pair is described by three pictures of 16x16 pixels: the mean of before and after, their difference with its sign,
     and its absolute value (averaged after it was taken, so that small changes stay visible). Each of the three is
-    scaled to the same mean square over the evaluated pairs; the distance is Euclidean. Training pairs are streamed;
-    memory is that of the evaluated pairs' pictures (9 KB each).
+    scaled to the same mean square over the evaluated pairs; the distance is Euclidean. Training pairs are streamed.
 
     Args:
-        train: rows with ``pair_id``, ``before``, ``after`` (encoded images) and ``captions``; rows without captions are
-            skipped.
+        train: rows with ``pair_id``, ``before``, ``after`` (encoded images) and ``captions``; without captions skipped.
         evaluated: rows with ``pair_id``, ``before``, ``after``.
 
     Returns:
         evaluated pair id -> (training pair id, caption).
 
     Raises:
-        ValueError: no training pair has a caption.
-        ImageError: an image cannot be read.
+        ValueError: no training pair has a caption, or an image cannot be read.
     """
     ids: list[str] = []
     pictures: list[np.ndarray] = []
@@ -202,10 +189,9 @@ def nearest_captions(
         for row_index in np.flatnonzero(value < best):
             best[row_index] = value[row_index]
             owner[row_index] = names[nearest[row_index]]
-    matches = {name: match for name, match in zip(ids, owner, strict=True) if match is not None}
-    if len(matches) != len(ids):
+    if None in owner:
         raise ValueError("no training pair has a caption, so there is no nearest one; set nearest_train_pairs=0")
-    return matches
+    return {name: match for name, match in zip(ids, owner, strict=True) if match is not None}
 
 
 def pair_pictures(before: bytes, after: bytes) -> np.ndarray:
@@ -230,14 +216,7 @@ def _thumbnail(pixels: np.ndarray) -> np.ndarray:
 
 
 def _blocks(train: Iterable[Mapping[str, Any]]) -> Iterator[tuple[list[tuple[str, str]], np.ndarray]]:
-    names: list[tuple[str, str]] = []
-    pictures: list[np.ndarray] = []
-    for row in train:
-        if row["captions"]:
-            names.append((row["pair_id"], row["captions"][0]))
-            pictures.append(pair_pictures(row["before"], row["after"]))
-        if len(names) == _BATCH:
-            yield names, np.stack(pictures)
-            names, pictures = [], []
-    if names:
-        yield names, np.stack(pictures)
+    rows = (row for row in train if row["captions"])
+    while block := list(islice(rows, _BATCH)):
+        names = [(row["pair_id"], row["captions"][0]) for row in block]
+        yield names, np.stack([pair_pictures(row["before"], row["after"]) for row in block])

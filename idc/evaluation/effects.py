@@ -35,13 +35,8 @@ _RESAMPLES = 1000
 
 
 class SeededEffect(BaseModel):
-    """The effect of a change on a metric, as fractions.
-
-    Attributes:
-        effect: mean of treatment - control over seeds and pairs.
-        interval: of the effect, 95 %; with one seed the bootstrap interval over the pairs alone, which answers for
-            these trainings.
-    """
+    """The mean of treatment - control over seeds and pairs, a fraction, with its 95 % interval; with one seed that is
+    the bootstrap interval over the pairs alone, which answers for these trainings."""
 
     model_config = ConfigDict(extra="forbid")
     seeds: int

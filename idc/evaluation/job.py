@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,16 @@ from idc.evaluation import baselines
 from idc.evaluation import record as ev
 from idc.evaluation.config import NON_SCORING_SETTINGS, EvaluateJob
 from idc.evaluation.provenance import origin
-from idc.evaluation.references import KnownReferences, read_captions, read_references
-from idc.evaluation.rendered_truth import RenderedTruth, rendered_truth, with_differences
+from idc.evaluation.references import read_captions, read_references
+from idc.evaluation.rendered_truth import RenderedTruth, rendered_truth
 from idc.evaluation.score import evaluate_captions
 from idc.evaluation.score_cache import ScoreCache
-from idc.evaluation.split import caption_split, score_change_maps, warned_pairs
+from idc.evaluation.split import SplitCaptions, caption_split
 from idc.evaluation.trained_baseline import read_trained_baseline, training_of
 from idc.metrics.changes import LEVIR_NO_CHANGE
 from idc.metrics.coco import BLEU_ORDERS
 from idc.metrics.java import java_version, spice_missing
-from idc.metrics.protocols import EXTRA_PROTOCOLS, LEVIR, SPOT, LevirVocabulary, Protocol, get_protocol
+from idc.metrics.protocols import EXTRA_PROTOCOLS, LEVIR, SPOT, LevirVocabulary, Protocol, ProtocolName, get_protocol
 from idc.training.artifact import CONFIG, FAMILIARITY, METRICS, captioning_files, captioning_identity
 from idc.training.config import KeepBest
 from idc.training.hashing import contents, file_hash
@@ -56,25 +56,13 @@ def scoring_fingerprint(job: EvaluateJob) -> str:
     return fingerprint(_VERSION, pairs, _contents(job.vocabulary), settings, spice_missing() is None, *trained)
 
 
-def caption_files(job: EvaluateJob) -> dict[str, str]:
+def _caption_files(job: EvaluateJob) -> dict[str, str]:
     """Name -> SHA-256 of the artifact's files that captions depend on, or of the file of captions."""
     return captioning_files(job.artifact) if job.artifact is not None else _contents(job.predictions)
 
 
-def evaluation_fingerprint(job: EvaluateJob, files: Mapping[str, str] | None = None) -> str:
-    """Fingerprint of all that the numbers depend on: the weights or captions, and :func:`scoring_fingerprint`.
-
-    Args:
-        files: result of :func:`caption_files`, which hashes the artifact; computed if not given.
-    """
-    return fingerprint(scoring_fingerprint(job), caption_files(job) if files is None else dict(files))
-
-
-def finished_evaluation(job: EvaluateJob, files: Mapping[str, str] | None = None) -> ev.Evaluation | None:
+def finished_evaluation(job: EvaluateJob) -> ev.Evaluation | None:
     """The evaluation in ``job.out``, or ``None``.
-
-    Args:
-        files: as :func:`evaluation_fingerprint`.
 
     Raises:
         ValueError: it is an evaluation of other inputs or settings.
@@ -82,7 +70,7 @@ def finished_evaluation(job: EvaluateJob, files: Mapping[str, str] | None = None
     if not (Path(job.out) / ev.EVALUATION).exists():
         return None
     evaluation = ev.load_evaluation(job.out)
-    if evaluation.fingerprint != evaluation_fingerprint(job, files):
+    if evaluation.fingerprint != fingerprint(scoring_fingerprint(job), _caption_files(job)):
         raise ValueError(
             f"out: {job.out!r} holds an evaluation of other inputs or settings; choose another folder, or replace it "
             "with --overwrite"
@@ -91,11 +79,7 @@ def finished_evaluation(job: EvaluateJob, files: Mapping[str, str] | None = None
 
 
 def run_evaluation(
-    job: EvaluateJob,
-    load: LoadCaptioner | None = None,
-    runner: Runner = run_local,
-    overwrite: bool = False,
-    files: Mapping[str, str] | None = None,
+    job: EvaluateJob, load: LoadCaptioner | None = None, runner: Runner = run_local, overwrite: bool = False
 ) -> ev.Evaluation:
     """Caption the split (or read its captions), score it with its baselines, and write ``job.out``.
 
@@ -106,100 +90,85 @@ def run_evaluation(
         load: loads the captioner; by default that of ``job.artifact``.
         runner: runs the captioning, here or on a cluster. Pairs that are captioned already are not captioned again.
         overwrite: replace captions of other inputs or settings in ``job.out``.
-        files: as :func:`evaluation_fingerprint`.
 
     Raises:
         ValueError: a pair without a caption, a caption without a pair, an empty caption, an empty split.
         JavaError: Java is needed and does not work; found before anything is captioned.
     """
     seconds: dict[str, float] = {}
-    files = dict(caption_files(job) if files is None else files)
+    files = _caption_files(job)
     cache = ScoreCache(_cache_folder(job), _VERSION)
     with _timed(seconds, "baselines"):
-        data = _read(job)
-        protocol, extra_protocols = _protocols(job, data)
+        selected, every = _read(job)
+        scored = [row for row in selected if row.references] or selected
+        protocol, *extra_protocols = _protocols(job, bool(scored[0].references), every)
         if any(each.needs_java for each in (protocol, *extra_protocols)) or "METEOR" in job.metrics:
             java_version()
-        scored = [row for row in data.selected if row.captions] or data.selected
         trained = _trained(job, scored, protocol)
-        candidates, nearest = _untrained_baselines(job, data, cache)
+        candidates, nearest = list[str](), None
+        if scored[0].references:
+            train = [row for row in every if row.split == "train"]
+            candidates, nearest = _constants(job, train), _nearest(job, train, cache)
         truth = _truth(job)
     with _timed(seconds, "captioning"):
-        captions = _captions(job, data, load, runner, overwrite, files)
-        unfamiliar = warned_pairs(job.out) if job.artifact is not None else None
-        maps = score_change_maps(job.out) if job.change_maps else None
-        if job.change_maps and maps is None:
-            logs.event("evaluation", f"no change maps: no pair of {job.split} has a mask")
+        said = _captions(job, selected, load, runner, overwrite, files)
     with _timed(seconds, "scoring"):
-        source = _source(job, data, scored)
         logs.event("evaluation", f"scoring {len(scored)} captions")
+        source = _source(job, selected, scored)
         evaluation, rows = evaluate_captions(
-            [_prediction(row, captions[row.pair_id], job.split) for row in scored],
+            [row.model_copy(update={"caption": said.captions[row.pair_id], "split": job.split}) for row in scored],
             protocol=protocol,
             extra_protocols=extra_protocols,
             constant_candidates=candidates,
             nearest=nearest,
-            truth=truth.wordings if truth is not None and scored[0].captions else None,
+            truth=truth.wordings if truth is not None and scored[0].references else None,
             metrics=_metrics(job),
             selection=_selection(job),
             allow_empty=job.allow_empty,
             resamples=job.resamples,
-            texts=(text for row in data.every for text in row.captions),
+            texts=(text for row in every for text in row.references),
             cache=cache,
         )
-    compared = dict(evaluation.baselines)
-    claims = differences = None
+    seconds |= evaluation.seconds
+    update: dict[str, Any] = {"baselines": dict(evaluation.baselines)}
     if truth is not None:
-        claims = truth.hallucination(captions)
-        differences, matched = truth.differences(captions, job.resamples)
-        rows = with_differences(rows, matched)
-        for name, baseline in compared.items():
-            compared[name] = truth.of_baseline(name, baseline, nearest, job.resamples)
+        scores, matched = truth.scores(said.captions, job.resamples)
+        update |= scores
+        if matched:
+            rows = [row.model_copy(update={"differences": ev.CaptionDifferences.of(matched[row.pair_id])})
+                    for row in rows]  # fmt: skip
+        for name, baseline in evaluation.baselines.items():
+            texts = nearest if name == baselines.NEAREST else dict.fromkeys(truth.wordings, baseline.caption or "")
+            scores, _ = truth.scores(texts or {}, job.resamples)
+            update["baselines"][name] = baseline.model_copy(update=scores)
     if trained is not None:
-        compared[baselines.TRAINED] = trained
-    evaluation = evaluation.model_copy(
-        update={
-            "fingerprint": evaluation_fingerprint(job, files),
-            "artifact": captioning_identity(job.artifact) if job.artifact is not None else None,
-            "seconds": {**seconds, **evaluation.seconds},
-            "protocol": {**evaluation.protocol, **source},
-            "baselines": compared,
-            "hallucination": claims,
-            "differences": differences,
-            "training": training_of(job.artifact) if job.artifact is not None else None,
-            "change_maps": maps,
-            "warned": None if unfamiliar is None else sum(row.pair_id in unfamiliar for row in scored),
-        }
-    )
+        update["baselines"][baselines.TRAINED] = trained
+    if job.artifact is not None:
+        update |= {"artifact": captioning_identity(job.artifact), "training": training_of(job.artifact)}
+        update |= {"change_maps": said.maps}
+        update |= {} if said.warned is None else {"warned": len(said.warned & {row.pair_id for row in scored})}
+    update |= {"fingerprint": fingerprint(scoring_fingerprint(job), files), "seconds": seconds}
+    evaluation = evaluation.model_copy(update={**update, "protocol": {**evaluation.protocol, **source}})
     ev.save(job.out, evaluation, rows)
     return evaluation
 
 
-# ------------------------------------------------------------------------------------------------------------ the data
+def _path(job: EvaluateJob) -> str:
+    """Where the pairs, or the references, are."""
+    return job.pairs or job.references or ""
 
 
-@dataclass(frozen=True)
-class _Data:
-    """Attributes: ``selected``: the pairs to be scored; ``every``: those of all splits; ``path``: their source."""
-
-    selected: list[KnownReferences]
-    every: list[KnownReferences]
-    path: str
-
-    def of(self, split: str) -> list[KnownReferences]:
-        return [row for row in self.every if row.split == split]
-
-
-def _read(job: EvaluateJob) -> _Data:
+def _read(job: EvaluateJob) -> tuple[list[ev.Prediction], list[ev.Prediction]]:
+    """The pairs to be scored, without captions yet, and those of all splits."""
+    path, counts_empty = _path(job), job.protocol in SPOT
     if job.pairs is not None:
         columns = ["pair_id", "captions", "change_type", "split", "meta"]
-        every, path = [_pair(row, job.protocol in SPOT) for row in iter_rows(job.pairs, columns)], job.pairs
-        if job.protocol in SPOT and any(row.captions for row in every):
+        every = [_pair(row, counts_empty) for row in iter_rows(job.pairs, columns)]
+        if counts_empty and any(row.references for row in every):
             for row in every:
-                row.captions = row.captions or [""]  # not every folder records where its empty sentences were
+                row.references = row.references or [""]  # not every folder records where its empty sentences were
     else:
-        assert job.references is not None
-        every, path = read_references(job.references, allow_empty=job.protocol in SPOT), job.references
+        every = read_references(path, allow_empty=counts_empty)
         for row in every:
             row.split = row.split or ("test" if job.split == "all" else job.split)
     selected = [row for row in every if job.split in ("all", row.split)][: job.max_pairs]
@@ -207,74 +176,77 @@ def _read(job: EvaluateJob) -> _Data:
         raise ValueError(f"{path} has no pairs{'' if job.split == 'all' else f' of the split {job.split!r}'}")
     if job.protocol in LEVIR:
         for row in selected:
-            if row.changed is None and row.change_type is None and row.captions:
-                row.changed = row.captions[0] not in LEVIR_NO_CHANGE  # as in the official test.py
-    return _Data(selected, every, path)
+            if row.changed is None and row.change_type is None and row.references:
+                row.changed = row.references[0] not in LEVIR_NO_CHANGE  # as in the official test.py
+    return selected, every
 
 
-def _pair(row: dict[str, Any], empty_sentences: bool) -> KnownReferences:
+def _pair(row: dict[str, Any], empty_sentences: bool) -> ev.Prediction:
     """A row of a folder of pairs, including the empty sentences that its import left out if they count."""
     meta = json.loads(row["meta"] or "{}")
-    captions = list(row["captions"])
+    references = list(row["captions"])
     for position in meta.get(EMPTY_SENTENCES, ()) if empty_sentences else ():
-        captions.insert(position, "")
-    return KnownReferences(
+        references.insert(position, "")
+    return ev.Prediction(
         pair_id=row["pair_id"],
-        captions=captions,
+        caption="",
+        references=references,
         change_type=row["change_type"],
         changed=is_changed(None, meta),
-        split=row["split"],
+        split=row["split"] or "",
         part=meta.get("subset") if meta.get("subset") in SUBSETS else None,
     )
 
 
-def _protocols(job: EvaluateJob, data: _Data) -> tuple[Protocol, list[Protocol]]:
-    """The protocol of the job, and the further ones by which the captions are scored."""
-    scored = any(row.captions for row in data.selected)
-    further = EXTRA_PROTOCOLS.get(job.protocol, ()) if scored else ()
+def _protocols(job: EvaluateJob, scored: bool, every: Sequence[ev.Prediction]) -> list[Protocol]:
+    """The protocol of the job, and further ones by which the captions are scored if there are references."""
+    names: list[ProtocolName] = [job.protocol, *(EXTRA_PROTOCOLS.get(job.protocol, ()) if scored else ())]
     vocabulary = None
-    if "levir_ids" in (job.protocol, *further):
-        if job.vocabulary is not None:
-            vocabulary = LevirVocabulary.read(job.vocabulary)
-        else:
-            splits = sorted({row.split or "" for row in data.every})
-            if len(splits) == 1:
-                logs.event(
-                    "evaluation",
-                    f"note: the ids of levir_ids are counted in {data.path}, which has only the split {splits[0]}; the "
-                    "official ones are counted in all three: give vocabulary=vocab.json",
-                )
-            texts = (text for row in data.every for text in row.captions)
-            vocabulary = LevirVocabulary.build(texts, f"{' and '.join(splits)} of {data.path}")
-    return get_protocol(job.protocol, vocabulary), [get_protocol(name, vocabulary) for name in further]
-
-
-# -------------------------------------------------------------------------------------------- captions and references
+    if "levir_ids" in names and job.vocabulary is not None:
+        vocabulary = LevirVocabulary.read(job.vocabulary)
+    elif "levir_ids" in names:
+        splits = sorted({row.split for row in every})
+        if len(splits) == 1:
+            logs.event(
+                "evaluation",
+                f"note: the ids of levir_ids are counted in {_path(job)}, which has only the split {splits[0]}; the "
+                "official ones are counted in all three: give vocabulary=vocab.json",
+            )
+        texts = (text for row in every for text in row.references)
+        vocabulary = LevirVocabulary.build(texts, f"{' and '.join(splits)} of {_path(job)}")
+    return [get_protocol(name, vocabulary) for name in names]
 
 
 def _captions(
     job: EvaluateJob,
-    data: _Data,
+    selected: Sequence[ev.Prediction],
     load: LoadCaptioner | None,
     runner: Runner,
     overwrite: bool,
     files: Mapping[str, str],
-) -> dict[str, str]:
-    """Pair id -> caption, read or made; of exactly the pairs to be scored."""
+) -> SplitCaptions:
+    """The captions, read or made, of exactly the pairs to be scored."""
+    ids = {row.pair_id for row in selected}
     if job.predictions is not None:
         captions = read_captions(job.predictions)
         if job.max_pairs is not None:
-            captions = {row.pair_id: captions[row.pair_id] for row in data.selected if row.pair_id in captions}
+            captions = {row.pair_id: captions[row.pair_id] for row in selected if row.pair_id in captions}
+        said = SplitCaptions(captions)
     else:
         assert job.artifact is not None
-        load = load or CaptionerLoader(job.artifact, job, job.gpus_per_actor)
         familiarity = local_folder(job.artifact) / FAMILIARITY
         fitted = {FAMILIARITY: file_hash(familiarity)} if familiarity.exists() else {}
-        captions = caption_split(job, load, runner, {**files, **fitted}, overwrite)
-    ids = {row.pair_id for row in data.selected}
-    _refuse_difference(ids - captions.keys(), f"pairs of {job.split} have no caption in {job.predictions}")
-    _refuse_difference(captions.keys() - ids, f"captions are of pairs that are not in {job.split} of {data.path}")
-    return captions
+        load = load or CaptionerLoader(job.artifact, job, job.gpus_per_actor)
+        said = caption_split(job, load, runner, {**files, **fitted}, overwrite)
+        if job.change_maps and said.maps is None:
+            logs.event("evaluation", f"no change maps: no pair of {job.split} has a mask")
+    for lost, what in (
+        (ids - said.captions.keys(), f"pairs of {job.split} have no caption in {job.predictions}"),
+        (said.captions.keys() - ids, f"captions are of pairs that are not in {job.split} of {_path(job)}"),
+    ):
+        if lost:
+            raise ValueError(f"{len(lost)} {what}: {', '.join(sorted(lost)[:5])}{', ...' if len(lost) > 5 else ''}")
+    return said
 
 
 def _selection(job: EvaluateJob) -> str:
@@ -295,34 +267,31 @@ def _selection(job: EvaluateJob) -> str:
 def _cache_folder(job: EvaluateJob) -> Path | None:
     if job.cache is not None:
         return Path(job.cache)
-    local = locate(job.pairs or job.references or "").local
+    local = locate(_path(job)).local
     return None if local is None else Path(local).with_name(f"{Path(local).name}.scoring")
 
 
-def _untrained_baselines(job: EvaluateJob, data: _Data, cache: ScoreCache) -> tuple[list[str], dict[str, str] | None]:
-    """Candidates for the best constant caption, and the captions of the nearest training pairs, as far as the job asks
-    for them and its pairs allow it; the log has the reasons against the others."""
-    candidates: list[str] = []
-    if not any(row.captions for row in data.selected):
-        return candidates, None
-    train = data.of("train")
-    without = f"{data.path} has no training captions"
-    if job.constant_candidates:
-        candidates = baselines.constant_candidates(
-            ((row.change_type, row.captions) for row in train), job.constant_candidates
-        )
-        if not candidates:
-            logs.event("evaluation", f"no {baselines.CONSTANT} baseline: {without}")
+def _constants(job: EvaluateJob, train: Sequence[ev.Prediction]) -> list[str]:
+    """Candidates for the best constant caption."""
+    training = ((row.change_type, row.references) for row in train)
+    candidates = baselines.constant_candidates(training, job.constant_candidates) if job.constant_candidates else []
+    if job.constant_candidates and not candidates:
+        logs.event("evaluation", f"no {baselines.CONSTANT} baseline: {_path(job)} has no training captions")
+    return candidates
+
+
+def _nearest(job: EvaluateJob, train: Sequence[ev.Prediction], cache: ScoreCache) -> dict[str, str] | None:
+    """The captions of the nearest training pairs, if the job asks for them and its pairs allow it."""
     if not job.nearest_train_pairs:
-        return candidates, None
-    manifest = None if job.pairs is None else read_manifest(job.pairs)
-    if job.pairs is None or manifest is None or not manifest.has_images:
+        return None
+    pairs, manifest = job.pairs, None if job.pairs is None else read_manifest(job.pairs)
+    if pairs is None or manifest is None or not manifest.has_images:
         logs.event("evaluation", f"no {baselines.NEAREST} baseline: there are no images")
-        return candidates, None
-    if not any(text.split() for row in train[: job.nearest_train_pairs] for text in row.captions):
-        logs.event("evaluation", f"no {baselines.NEAREST} baseline: {without}")
-        return candidates, None
-    pairs, columns = job.pairs, ["pair_id", "captions", "before", "after"]
+        return None
+    if not any(text.split() for row in train[: job.nearest_train_pairs] for text in row.references):
+        logs.event("evaluation", f"no {baselines.NEAREST} baseline: {pairs} has no training captions")
+        return None
+    columns = ["pair_id", "captions", "before", "after"]
 
     def search() -> dict[str, str]:
         logs.event("evaluation", "searching the nearest training pairs")
@@ -332,14 +301,15 @@ def _untrained_baselines(job: EvaluateJob, data: _Data, cache: ScoreCache) -> tu
         return {name: caption for name, (_, caption) in matches.items()}
 
     depends_on = [manifest.fingerprint, job.nearest_train_pairs, job.split, job.max_pairs]
-    return candidates, cache.get("nearest-captions", depends_on, search)
+    captions: dict[str, str] = cache.get("nearest-captions", depends_on, search)
+    return captions
 
 
-def _trained(job: EvaluateJob, scored: list[KnownReferences], protocol: Protocol) -> ev.Baseline | None:
+def _trained(job: EvaluateJob, scored: Sequence[ev.Prediction], protocol: Protocol) -> ev.Baseline | None:
     """The trained baseline of the job; found to be of the same pairs before anything is captioned."""
     if job.trained_baseline is None:
         return None
-    references = {row.pair_id: row.captions for row in scored}
+    references = {row.pair_id: row.references for row in scored}
     names = [score for name in _metrics(job) for score in (BLEU_ORDERS if name == "BLEU" else (name,))]
     return read_trained_baseline(job.trained_baseline, references, job.split, protocol.name, names)
 
@@ -352,34 +322,16 @@ def _truth(job: EvaluateJob) -> RenderedTruth | None:
 
 
 def _rows(pairs: str, split: str, limit: int | None, columns: list[str]) -> Iterator[dict[str, Any]]:
-    for number, row in enumerate(iter_rows(pairs, columns, None if split == "all" else split, batch_size=64)):
-        if number == limit:
-            return
-        yield row
+    return islice(iter_rows(pairs, columns, None if split == "all" else split, batch_size=64), limit)
 
 
-# -------------------------------------------------------------------------------------------------------- the scoring
-
-
-def _prediction(row: KnownReferences, caption: str, split: str) -> ev.Prediction:
-    return ev.Prediction(
-        pair_id=row.pair_id,
-        caption=caption,
-        references=row.captions,
-        change_type=row.change_type,
-        split=split,
-        changed=row.changed,
-        part=row.part,
-    )
-
-
-def _source(job: EvaluateJob, data: _Data, scored: list[KnownReferences]) -> dict[str, Any]:
+def _source(job: EvaluateJob, selected: Sequence[ev.Prediction], scored: Sequence[ev.Prediction]) -> dict[str, Any]:
     """The part of the protocol that names the inputs, and the pairs that are not scored."""
-    source: dict[str, Any] = {**origin(job.pairs), "pairs": data.path, "captioner": job.artifact or job.predictions}
-    if bare := len(data.selected) - len(scored):
-        source["left out"] = f"{bare} of {len(data.selected)} pairs, which have no reference"
+    source = {**origin(job.pairs), "pairs": _path(job), "captioner": job.artifact or job.predictions}
+    if bare := len(selected) - len(scored):
+        source["left out"] = f"{bare} of {len(selected)} pairs, which have no reference"
         logs.event("evaluation", f"note: not scored: {source['left out']}")
-    if empty := sum(any(not text.split() for text in row.captions) for row in scored):
+    if empty := sum(any(not text.split() for text in row.references) for row in scored):
         source["empty references"] = f"{empty} of {len(scored)} pairs have one; it counts as a reference without words"
         logs.event("evaluation", f"note: empty references: {source['empty references']}")
     return source
@@ -391,11 +343,6 @@ def _metrics(job: EvaluateJob) -> tuple[str, ...]:
         logs.event("evaluation", reason)
         return job.metrics
     return (*job.metrics, "SPICE") if job.spice else job.metrics
-
-
-def _refuse_difference(ids: Iterable[str], what: str) -> None:
-    if pairs := sorted(ids):
-        raise ValueError(f"{len(pairs)} {what}: {', '.join(pairs[:5])}{', ...' if len(pairs) > 5 else ''}")
 
 
 def _contents(path: str | None) -> dict[str, str]:

@@ -102,11 +102,8 @@ class JudgeSection(JudgeJob):
 
 
 class JudgeQuestion(NamedTuple):
-    """A caption of ``system`` (``model`` or the name of a baseline) to be compared with a reference.
-
-    Attributes:
-        key: hash of everything that the answer depends on.
-    """
+    """A caption of ``system`` (``model`` or a baseline) to be compared with a reference; ``key`` is the hash of
+    everything that the answer depends on."""
 
     system: str
     pair_id: str
@@ -152,9 +149,6 @@ class JudgeResult(BaseModel):
     """Number of requests of this run; the others were answered before."""
 
 
-# ------------------------------------------------------------------------------------------------------- the questions
-
-
 def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluation) -> list[JudgeQuestion]:
     """All questions, those about the model's captions first; a nearest caption may be missing.
 
@@ -169,25 +163,21 @@ def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluati
     if job.baselines and NEAREST in evaluation.baselines:
         captions[NEAREST] = [row.nearest for row in rows]
     asked, template = [], _template(job)
+    where = without_credentials(job.url).rstrip("/")  # one name may denote other models at other endpoints
     for system, texts in captions.items():
         for row, caption in zip(rows, texts, strict=True):
             reference = next((reference for reference in row.references if reference.split()), None)
             if reference is not None and caption is not None:
                 prompt = filled_prompt(template, dict(zip(PLACEHOLDERS, (reference, caption), strict=True)))
-                asked.append(JudgeQuestion(system, row.pair_id, prompt, key_of_prompt(job, prompt)))
+                inputs = json.dumps([where, job.judge, job.temperature, job.max_tokens, prompt])
+                key = hashlib.sha256(inputs.encode()).hexdigest()
+                asked.append(JudgeQuestion(system, row.pair_id, prompt, key))
     return asked
 
 
 def filled_prompt(template: str, texts: Mapping[str, str]) -> str:
     """Replaces all placeholders at once: a caption may contain text that looks like one."""
     return re.sub("|".join(map(re.escape, texts)), lambda match: texts[match.group()], template)
-
-
-def key_of_prompt(job: JudgeJob, prompt: str) -> str:
-    """The key of an answer. The endpoint is part of it: one name may denote other models at other endpoints."""
-    where = without_credentials(job.url).rstrip("/")
-    inputs = json.dumps([where, job.judge, job.temperature, job.max_tokens, prompt])
-    return hashlib.sha256(inputs.encode()).hexdigest()
 
 
 _NUMBER = r"(?<![\d.-])(\d+(?:\.\d+)?)(?!\.?\d)"
@@ -203,9 +193,6 @@ def read_score(reply: str) -> float | None:
         return None
     value, scale = float(match[1]), re.findall(r"\d+", match[2] or "100")
     return value if value <= 100 and not 0 < value < 1 and scale in ([], ["100"]) else None
-
-
-# ---------------------------------------------------------------------------------------------------------------- job
 
 
 def run_judge(job: JudgeJob) -> JudgeResult:
@@ -243,6 +230,11 @@ def run_judge(job: JudgeJob) -> JudgeResult:
         if question.key not in unusable:
             score = float(log.known[question.key]["score"])
             scores.setdefault(question.system, {})[question.pair_id] = score
+    judged = {}
+    for system, of_pairs in scores.items():
+        values = list(of_pairs.values())
+        std = statistics.stdev(values) if len(values) > 1 else 0.0
+        judged[system] = Judged(pairs=len(values), mean=statistics.fmean(values), std=std)
     result = JudgeResult(
         judge=job.judge,
         answered_by=sorted({str(log.known[question.key]["model"]) for question in asked if question.key in log.known}),
@@ -253,7 +245,7 @@ def run_judge(job: JudgeJob) -> JudgeResult:
         evaluation=job.evaluation,
         evaluation_fingerprint=evaluation.fingerprint,
         split=evaluation.split,
-        scores={system: _judged(list(of_pairs.values())) for system, of_pairs in scores.items()},
+        scores=judged,
         per_pair=scores.get(MODEL, {}),
         baselines_per_pair={system: of_pairs for system, of_pairs in scores.items() if system != MODEL},
         unreadable={f"{q.pair_id} ({q.system})": unusable[q.key] for q in asked if q.key in unusable},
@@ -265,11 +257,6 @@ def run_judge(job: JudgeJob) -> JudgeResult:
 
 def _template(job: JudgeJob) -> str:
     return Path(job.prompt).read_text(encoding="utf-8") if job.prompt is not None else PROMPT
-
-
-def _judged(values: Sequence[float]) -> Judged:
-    std = statistics.stdev(values) if len(values) > 1 else 0.0
-    return Judged(pairs=len(values), mean=statistics.fmean(values), std=std)
 
 
 def judgement_table(result: JudgeResult) -> str:

@@ -198,9 +198,6 @@ class Evaluation(_Record):
         return f"{counts} ({100 * share:.1f} %; 95 % interval {100 * low:.1f} to {100 * high:.1f})"
 
 
-# ---------------------------------------------------------------------------------------------------------- on disk
-
-
 def save(folder: str | os.PathLike[str], evaluation: Evaluation, rows: Iterable[ScoredCaption]) -> Path:
     """Write both files, ``evaluation.json`` last: where it is, the folder is complete. Returns its path."""
     folder = Path(folder)
@@ -213,11 +210,7 @@ def save(folder: str | os.PathLike[str], evaluation: Evaluation, rows: Iterable[
 
 
 def load_evaluation(folder: str | os.PathLike[str]) -> Evaluation:
-    """Read ``evaluation.json``.
-
-    Raises:
-        ValueError: it is missing, or not an evaluation.
-    """
+    """Read ``evaluation.json``; a ValueError if it is missing or not one of this version."""
     path = Path(folder) / EVALUATION
     if not path.exists():
         raise ValueError(f"{folder} holds no evaluation (no {EVALUATION}); `python jobs/evaluate.py` writes one")
@@ -234,15 +227,11 @@ def load_predictions(folder: str | os.PathLike[str]) -> list[ScoredCaption]:
     return [ScoredCaption.model_validate_json(line) for line in text.split("\n") if line]
 
 
-# ------------------------------------------------------------------------------------------------------------ seeds
-
-
 class Spread(_Record):
-    """One number over several runs."""
+    """One number over several runs; the deviation is that of a sample (n - 1), 0 for one run."""
 
     mean: float
     std: float
-    """Standard deviation of the sample (n - 1); 0 for one run."""
     values: list[float]
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,19 +19,8 @@ from idc.data.readers.base import SPLIT_NAMES
 from idc.data.readers.layouts import official_format
 from idc.data.textfiles import JsonError, decode_text, parse_json, split_lines
 from idc.data.validation.checks import is_changed
+from idc.evaluation.record import Prediction
 from idc.metrics.coco import names
-
-
-@dataclass
-class KnownReferences:
-    """A pair to be scored, with the known facts about it."""
-
-    pair_id: str
-    captions: list[str] = field(default_factory=list)
-    change_type: str | None = None
-    changed: bool | None = None
-    split: str | None = None
-    part: str | None = None
 
 
 def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -56,8 +44,8 @@ def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:
     return captions
 
 
-def read_references(path: str | os.PathLike[str], allow_empty: bool = False) -> list[KnownReferences]:
-    """References, in the order of the file.
+def read_references(path: str | os.PathLike[str], allow_empty: bool = False) -> list[Prediction]:
+    """Pairs with their references and no caption yet, in the order of the file; without a split it is "".
 
     Args:
         allow_empty: keep references without words, which a protocol may count (:data:`idc.metrics.protocols.SPOT`).
@@ -80,8 +68,8 @@ def read_references(path: str | os.PathLike[str], allow_empty: bool = False) -> 
         raise
 
 
-def _read_references(path: Path, allow_empty: bool) -> list[KnownReferences]:
-    pairs: dict[str, KnownReferences] = {}
+def _read_references(path: Path, allow_empty: bool) -> list[Prediction]:
+    pairs: dict[str, Prediction] = {}
     single: set[str] = set()
     for where, row in _rows(path, "captions"):
         name = _id(row, where)
@@ -100,38 +88,33 @@ def _read_references(path: Path, allow_empty: bool) -> list[KnownReferences]:
             )
         if name in pairs and not (is_single and name in single):
             raise ValueError(f"{where}: pair {name!r} is there twice")
-        pair = pairs.setdefault(name, KnownReferences(name))
-        pair.captions += captions
-        _merge_facts(pair, _optional_fields(row, where), where)
+        pair = pairs.setdefault(name, Prediction(pair_id=name, caption="", split=""))
+        pair.references += captions
+        _merge_facts(pair, row, where)
         if is_single:
             single.add(name)
-    if bare := [name for name, pair in pairs.items() if not pair.captions]:
+    if bare := [name for name, pair in pairs.items() if not pair.references]:
         raise ValueError(f"{path}: no references for {names(bare)}")
     if not pairs:
         raise ValueError(f"{path} has no references")
     return list(pairs.values())
 
 
-def _merge_facts(pair: KnownReferences, facts: dict[str, Any], where: str) -> None:
-    """Add the facts in a row to its pair; rows of one pair must agree."""
-    for key, value in facts.items():
+def _merge_facts(pair: Prediction, row: dict[str, Any], where: str) -> None:
+    """Add the optional facts in a row to its pair; rows of one pair must agree."""
+    kinds: dict[str, Any] = {"change_type": str, "changed": bool, "split": str}
+    for key, kind in kinds.items():
+        if (value := row.get(key)) is None:
+            continue
+        if not isinstance(value, kind):
+            raise ValueError(f"{where}: {key} is {value!r}")
+        if key == "split" and value not in SPLIT_NAMES:
+            raise ValueError(f"{where}: split {value!r} is not one of {', '.join(SPLIT_NAMES)}")
+        value = SPLIT_NAMES[value] if key == "split" else value
         before = getattr(pair, key)
-        if before is not None and before != value:
+        if before not in (None, "", value):
             raise ValueError(f"{where}: pair {pair.pair_id!r}: {key} is {value!r}, in an earlier row {before!r}")
         setattr(pair, key, value)
-
-
-def _optional_fields(row: dict[str, Any], where: str) -> dict[str, Any]:
-    """The optional facts about the pair in a row of references."""
-    kinds: dict[str, Any] = {"change_type": str, "changed": bool, "split": str}
-    more = {key: row[key] for key in kinds if row.get(key) is not None}
-    if wrong := [key for key, value in more.items() if not isinstance(value, kinds[key])]:
-        raise ValueError(f"{where}: {wrong[0]} is {more[wrong[0]]!r}")
-    if "split" in more:
-        if more["split"] not in SPLIT_NAMES:
-            raise ValueError(f"{where}: split {more['split']!r} is not one of {', '.join(SPLIT_NAMES)}")
-        more["split"] = SPLIT_NAMES[more["split"]]
-    return more
 
 
 def _id(row: dict[str, Any], where: str) -> Any:

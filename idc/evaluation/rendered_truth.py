@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from idc.data.schema import CHANGE_TYPES
-from idc.evaluation import baselines as baselines
-from idc.evaluation.record import Baseline, CaptionDifferences, ScoredCaption
 from idc.evaluation.significance import intervals
-from idc.metrics.difference_lists import (
-    DifferenceScores,
-    Matched,
-    TrueDifferences,
-    difference_scores,
-    match_caption,
-    true_differences,
-)
-from idc.metrics.hallucination import Hallucination, Truth, hallucination, truth_in
+from idc.metrics.difference_lists import Matched, TrueDifferences, difference_scores, match_caption, true_differences
+from idc.metrics.hallucination import Truth, hallucination, truth_in
 from idc.rendered.captions import true_captions
 from idc.rendered.differences import differences_of
 from idc.rendered.sentences import true_wordings
@@ -39,36 +30,19 @@ class RenderedTruth:
     changes: Mapping[str, Truth]
     lists: Mapping[str, TrueDifferences]
 
-    def hallucination(self, captions: Mapping[str, str]) -> Hallucination | None:
-        """The claims of captions about the changed objects; None if no pair has a single change or none."""
-        if not self.changes:
-            return None
-        return hallucination((captions[name], true) for name, true in self.changes.items())
-
-    def differences(
-        self, captions: Mapping[str, str], resamples: int
-    ) -> tuple[DifferenceScores | None, dict[str, Matched]]:
-        """The scores of the captions' difference lists with bootstrap intervals, and the match of each pair."""
-        if not self.lists:
-            return None, {}
+    def scores(self, captions: Mapping[str, str], resamples: int) -> tuple[dict[str, Any], dict[str, Matched]]:
+        """``hallucination`` and ``differences`` of captions, as an evaluation has them (None if no pair has a single
+        change or none, and if the lists are not known), and the match of each pair."""
+        claims = [(captions[name], true) for name, true in self.changes.items()]
+        scores: dict[str, Any] = {"hallucination": hallucination(claims) if claims else None, "differences": None}
         matched = {name: match_caption(captions[name], true) for name, true in self.lists.items()}
-        scores = difference_scores((matched[name], true) for name, true in self.lists.items())
-        if resamples:
+        if matched:
+            scores["differences"] = difference_scores((matched[name], true) for name, true in self.lists.items())
+        if matched and resamples:
             rows = [match.scores for match in matched.values()]
             bounds = intervals(rows, [{}] * len(rows), resamples)
-            scores.intervals = {name: (interval.low, interval.high) for name, interval in bounds.items()}
+            scores["differences"].intervals = {name: (bound.low, bound.high) for name, bound in bounds.items()}
         return scores, matched
-
-    def of_baseline(self, name: str, baseline: Baseline, nearest: Mapping[str, str] | None, resamples: int) -> Baseline:
-        """A baseline with the claims and difference lists of its captions."""
-        if name == baselines.NEAREST:
-            assert nearest is not None
-            said: Mapping[str, str] = nearest
-        else:
-            said = dict.fromkeys(self.wordings, baseline.caption or "")
-        return baseline.model_copy(
-            update={"hallucination": self.hallucination(said), "differences": self.differences(said, resamples)[0]}
-        )
 
 
 def rendered_truth(rows: Iterable[Mapping[str, Any]]) -> RenderedTruth | None:
@@ -96,11 +70,3 @@ def rendered_truth(rows: Iterable[Mapping[str, Any]]) -> RenderedTruth | None:
         lists[name] = true_differences(kind, meta)
     complete = {name: differences for name, differences in lists.items() if differences is not None}
     return RenderedTruth(wordings, changes, complete if len(complete) == len(lists) else {})
-
-
-def with_differences(rows: Sequence[ScoredCaption], matched: Mapping[str, Matched]) -> list[ScoredCaption]:
-    """The captions with what was found of their differences."""
-    return [
-        row.model_copy(update={"differences": CaptionDifferences.of(matched[row.pair_id])}) if matched else row
-        for row in rows
-    ]

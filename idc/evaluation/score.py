@@ -7,6 +7,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
@@ -73,33 +74,20 @@ def evaluate_captions(
     protocol, cache = protocol or get_protocol("coco"), cache or ScoreCache()
     _check(predictions)
     captions = {p.pair_id: p.caption for p in predictions}
-    kinds = {p.pair_id: p.change_type for p in predictions}
     changed = {p.pair_id: whether_changed(p) for p in predictions}
-    levir = protocol.name in LEVIR
+    levir, scored = protocol.name in LEVIR, bool(predictions[0].references)
     values: dict[str, Any] = {"scores": {}, "subsets": {}, "baselines": {}}
     per_id: dict[str, dict[str, float]] = {}
     statistics: dict[str, dict[str, list[float]]] = {}
-    seconds: dict[str, float] = {}
-    if predictions[0].references:
+    if scored:
         references = {p.pair_id: references_of(protocol.name, p.references) for p in predictions}
+        kinds = {p.pair_id: p.change_type for p in predictions}
         part_of = {p.pair_id: p.part for p in predictions if p.part is not None}
         parts = _subsets(kinds, changed, part_of)
-        protocols = (protocol, *extra_protocols)
-        meteor = _prepared_java(
-            protocols,
-            {
-                other.name: [text for p in predictions for text in references_of(other.name, p.references)]
-                for other in protocols
-            },
-            [
-                *constant_candidates,
-                *(nearest[name] for name in captions if nearest is not None),
-                *(text for wordings in (truth or {}).values() for text in wordings),
-            ],
-            list(captions.values()),
-            texts if "METEOR" in metrics else (),
-            cache,
-        )
+        further = texts if "METEOR" in metrics else ()
+        near = None if nearest is None else {name: nearest[name] for name in captions}
+        compared = [*constant_candidates, *(near or {}).values(), *chain.from_iterable((truth or {}).values())]
+        meteor = _prepared_java([protocol, *extra_protocols], predictions, compared, further, cache)
         scorer = CocoScorer(references, metrics, protocol.tokens, meteor, empty_references=protocol.name in SPOT)
         programs = [importlib.metadata.version("pycocoevalcap"), java_version() if "METEOR" in metrics else None]
         depends_on = [
@@ -107,15 +95,16 @@ def evaluate_captions(
             list(changed.items()), *([list(part_of.items())] if part_of else []),
         ]  # fmt: skip
 
-        def baseline(name: str, inputs: Any, make: Callable[[], tuple[dict[str, str], str | None]]) -> Baseline:
-            """The scores of a baseline; ``make`` returns its captions, and the one that is said of all."""
+        def baseline(name: str, inputs: Any, make: Callable[[], Mapping[str, str] | str]) -> Baseline:
+            """The scores of a baseline; ``make`` returns its captions, or the one that is said of all."""
 
             def score() -> Any:
-                said, shared_caption = make()
+                texts = make()
+                said = dict.fromkeys(captions, texts) if isinstance(texts, str) else texts
                 prepared = scorer.prepare(said, allow_empty=True)
                 return Baseline(
                     what=baselines.WHAT[name],
-                    caption=shared_caption,
+                    caption=texts if isinstance(texts, str) else None,
                     scores=_with_mean(prepared.overall()),
                     subsets=_scored_parts(prepared, parts),
                     types=changes.agreement((kinds[pair], text) for pair, text in said.items()),
@@ -124,37 +113,32 @@ def evaluate_captions(
 
             return Baseline.model_validate(cache.get(name, [inputs, depends_on, list(metrics), programs], score))
 
-        def constant() -> tuple[dict[str, str], str]:
-            best, _ = baselines.best_constant(references, constant_candidates, protocol.tokens)
-            return dict.fromkeys(captions, best), best
-
         def tokenised(texts: Sequence[str]) -> list[tuple[str, str]]:
             return list(zip(texts, protocol.tokens(texts), strict=True))
 
         prepared = scorer.prepare(captions, allow_empty=allow_empty)
         whole = prepared.score()
         per_id, statistics = whole.per_id, whole.statistics
-        values["scores"] = _with_mean(whole.overall)
-        values["subsets"] = _scored_parts(prepared, parts)
+        values |= {"scores": _with_mean(whole.overall), "subsets": _scored_parts(prepared, parts)}
         if constant_candidates:
             values["baselines"][baselines.CONSTANT] = baseline(
-                baselines.CONSTANT, tokenised(constant_candidates), constant
+                baselines.CONSTANT,
+                tokenised(constant_candidates),
+                lambda: baselines.best_constant(references, constant_candidates, protocol.tokens)[0],
             )
-        if nearest is not None:
-            near = {name: nearest[name] for name in captions}
-            values["baselines"][baselines.NEAREST] = baseline(
-                baselines.NEAREST, [list(near), tokenised(list(near.values()))], lambda: (near, None)
-            )
+        if near is not None:
+            inputs = [list(near), tokenised(list(near.values()))]
+            values["baselines"][baselines.NEAREST] = baseline(baselines.NEAREST, inputs, lambda: near)
         if truth is not None:
             values["upper_bound"] = baseline(
                 baselines.TRUTH,
                 [[name, tokenised(wordings)] for name, wordings in truth.items()],
-                lambda: (baselines.best_wording(references, truth, kinds, protocol.tokens), None),
+                lambda: baselines.best_wording(references, truth, kinds, protocol.tokens),
             )
         values["extra_protocols"] = {
             other.name: _extra_scores(other, predictions, metrics, meteor) for other in extra_protocols
         }
-        seconds = scorer.seconds
+        values["seconds"] = {f"scoring, {part}": value for part, value in scorer.seconds.items()}
         values["intervals"] = (
             intervals(list(per_id.values()), list(statistics.values()), resamples) if resamples else {}
         )
@@ -170,8 +154,7 @@ def evaluate_captions(
         empty_captions=sum(not caption.split() for caption in captions.values()),
         types=changes.agreement((p.change_type, p.caption) for p in predictions),
         change=changes.change_table(((changed[p.pair_id], p.caption) for p in predictions), levir),
-        protocol={**_text(protocol, metrics, selection, bool(predictions[0].references), resamples), **limits},
-        seconds={f"scoring, {part}": value for part, value in seconds.items()},
+        protocol={**_text(protocol, metrics, selection, scored, resamples), **limits},
         **values,
     )
     rows = [
@@ -190,20 +173,23 @@ def evaluate_captions(
 
 def _prepared_java(
     protocols: Sequence[Protocol],
-    references: Mapping[str, Sequence[str]],
-    baseline_captions: Sequence[str],
-    captions: Sequence[str],
+    predictions: Sequence[Prediction],
+    compared: Sequence[str],
     texts: Iterable[str],
     cache: ScoreCache,
 ) -> Meteor:
     """Pass all sentences to the PTB tokenizer at once, and cut METEOR's table for all of them.
 
     Args:
-        references: protocol -> references of all pairs; those of the first protocol are also the baselines'.
+        compared: captions of the baselines, which the first protocol scores alone.
         texts: their words are in the table, so that other captions of the same data find it in the cache.
     """
-    sentences = {name: [*texts_of] for name, texts_of in references.items()}
-    sentences[protocols[0].name] += baseline_captions
+    captions = [p.caption for p in predictions]
+    sentences = {
+        protocol.name: [text for p in predictions for text in references_of(protocol.name, p.references)]
+        for protocol in protocols
+    }
+    sentences[protocols[0].name] += compared
     version = importlib.metadata.version("pycocoevalcap")
     if ptb := list(dict.fromkeys(text for p in protocols if p.tokens is tokenize for text in sentences[p.name])):
         tokens = cache.get("tokens", [version, ptb], lambda: tokenize([*ptb, *captions])[: len(ptb)])
@@ -227,15 +213,14 @@ def whether_changed(p: Prediction) -> bool | None:
 def _check(predictions: Sequence[Prediction]) -> None:
     if not predictions:
         raise ValueError("nothing to evaluate: there are no predictions")
-    ids = [p.pair_id for p in predictions]
-    if twice := sorted(name for name, count in Counter(ids).items() if count > 1):
+    counts = Counter(p.pair_id for p in predictions)
+    if twice := sorted(name for name, count in counts.items() if count > 1):
         raise ValueError(f"predicted more than once: {names(twice)}")
-    splits = sorted({p.split for p in predictions})
-    if len(splits) > 1:
+    if len(splits := sorted({p.split for p in predictions})) > 1:
         raise ValueError(f"predictions of several splits ({', '.join(splits)}); evaluate one split at a time")
     bare = [p.pair_id for p in predictions if not p.references]
-    if bare and len(bare) < len(ids):
-        raise ValueError(f"{len(bare)} of {len(ids)} pairs have no references: {names(bare)}; leave them out")
+    if bare and len(bare) < len(predictions):
+        raise ValueError(f"{len(bare)} of {len(predictions)} pairs have no references: {names(bare)}; leave them out")
 
 
 def _subsets(

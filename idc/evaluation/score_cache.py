@@ -19,23 +19,17 @@ log = logging.getLogger(__name__)
 
 
 class ScoreCache:
-    """Values by name and by what they depend on.
-
-    Args:
-        folder: where they are stored; None to store nothing.
-        version: of the program that calculates them.
-    """
+    """Values by name and by what they depend on, in a folder (None to store nothing), for a version of the program."""
 
     def __init__(self, folder: Path | str | None = None, version: int = 0) -> None:
         self._folder = None if folder is None else Path(folder)
         self._version = version
 
     def get(self, name: str, depends_on: Any, make: Callable[[], Any]) -> Any:
-        """The stored value, or that of ``make``, which is then stored. A damaged file is made anew.
+        """The stored value, or that of ``make``, which is then stored (JSON). A damaged file is made anew.
 
         Args:
             depends_on: JSON-able; everything that the value depends on.
-            make: returns the value, JSON-able.
         """
         if self._folder is None:
             return make()

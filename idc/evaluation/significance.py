@@ -25,13 +25,11 @@ _BLOCK = 250
 
 
 class ScoreMatrix:
-    """A matrix with the numbers of every sentence, and the metrics of their sums.
+    """A matrix with the numbers of every sentence, and the metrics of their sums. A score that is not defined (NaN) is
+    left out.
 
     Args:
-        scores: of every sentence, as saved in ``ScoredCaption.scores``.
-        statistics: of every sentence, as saved in ``ScoredCaption.statistics``.
-
-    A score that is not defined (NaN) is left out.
+        scores, statistics: of every sentence, as saved in a ``ScoredCaption``.
 
     Attributes:
         values: ``(N, columns)``.
@@ -48,8 +46,7 @@ class ScoreMatrix:
         blocks = [np.array([row[name] for row in statistics], dtype=float) for name in self._summed]
         blocks += [np.array([[row[name] for name in self._means] for row in scores], dtype=float)]
         self.values = np.concatenate(blocks, axis=1)
-        overall = self.score(self.values.sum(axis=0), len(scores))
-        self.metrics = tuple(overall)
+        self.metrics = tuple(self.score(self.values.sum(axis=0), len(scores)))
 
     def score(self, sums: np.ndarray, count: int) -> dict[str, np.ndarray]:
         """Metric -> its value for sums over ``count`` sentences, ``(..., columns)`` to ``(...)``."""
@@ -133,9 +130,8 @@ def compare_systems(
     if unlike := [row.pair_id for row in a if row.references != other[row.pair_id].references]:
         raise ValueError(f"not the same references: {len(unlike)} pairs have others, {unlike[0]!r} for one")
     paired = [other[row.pair_id] for row in a]
-    for rows in (a, paired):
-        if not rows[0].scores:
-            raise ValueError("the pairs have no references, so there are no scores to compare")
+    if not a[0].scores or not paired[0].scores:
+        raise ValueError("the pairs have no references, so there are no scores to compare")
     if a[0].scores.keys() != paired[0].scores.keys():
         raise ValueError(f"not the same metrics: {', '.join(a[0].scores)} and {', '.join(paired[0].scores)}")
     listed = all(row.differences is not None for row in (*a, *paired))
@@ -182,12 +178,10 @@ def compare_evaluations(job: CompareJob) -> SystemComparison:
         ValueError: as :func:`compare_systems`, or a folder is not an evaluation, or they follow different protocols.
     """
     first, second = load_evaluation(job.a), load_evaluation(job.b)
-    rules = ("name", "tokenizer", "vocabulary", "references", "METEOR", "CIDEr", "pycocoevalcap")
-    for rule in rules:
-        if first.protocol.get(rule) != second.protocol.get(rule):
-            raise ValueError(
-                f"not the same protocol: {rule} is {first.protocol.get(rule)!r} and {second.protocol.get(rule)!r}"
-            )
+    for rule in ("name", "tokenizer", "vocabulary", "references", "METEOR", "CIDEr", "pycocoevalcap"):
+        here, there = first.protocol.get(rule), second.protocol.get(rule)
+        if here != there:
+            raise ValueError(f"not the same protocol: {rule} is {here!r} and {there!r}")
     lists = {evaluation.differences.protocol for evaluation in (first, second) if evaluation.differences is not None}
     if len(lists) > 1:
         raise ValueError(f"not the same rules for differences: {' and '.join(sorted(lists))}; evaluate again")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -40,18 +41,28 @@ _SCHEMA = pa.schema(
 _SCHEMA_WITH_MAPS = _SCHEMA.append(pa.field(_MAP, pa.list_(pa.float64())))
 
 
+class SplitCaptions(NamedTuple):
+    """What a captioner writes about a split.
+
+    Attributes:
+        captions: pair id -> caption, in the order of the pairs.
+        warned: the pairs that are unlike the training data; None if the captioner does not estimate it.
+        maps: mean scores of the change maps; None if not requested, or if no pair has a mask.
+    """
+
+    captions: dict[str, str]
+    warned: set[str] | None = None
+    maps: ChangeMaps | None = None
+
+
 def caption_split(
     job: EvaluateJob, load: LoadCaptioner, run: Runner, weights: object, overwrite: bool = False
-) -> dict[str, str]:
-    """Caption a split. Returns pair id -> caption, in the order of the pairs.
+) -> SplitCaptions:
+    """Caption a split. Unreadable images, a folder without any, and other captions in ``job.out`` are errors.
 
     Args:
-        run: runs the batches, here or on a cluster.
         weights: identity of the captioner, its familiarity included.
         overwrite: replace captions of other inputs or settings in the folder; matching ones are kept in any case.
-
-    Raises:
-        ValueError: an image cannot be read, the folder has no images, or ``job.out`` holds other captions.
     """
     assert job.pairs is not None
     columns = ["pair_id", "before", "after", *(["mask"] if job.change_maps else [])]
@@ -81,29 +92,19 @@ def caption_split(
         concurrency=job.actors,
     )
     run(folder, source, [stage], max_reject_share=0.0, name="captioning")
-    return {row["pair_id"]: row["caption"] for row in iter_rows(path, ["pair_id", "caption"])}
-
-
-def warned_pairs(out: str) -> set[str] | None:
-    """The pairs of :func:`caption_split` in ``out`` that are unlike the training data; None if the captioner does not
-    estimate it."""
-    rows = list(iter_rows(Path(out) / FOLDER, ["pair_id", _FAMILIAR]))
-    if all(row[_FAMILIAR] is None for row in rows):
-        return None
-    return {row["pair_id"] for row in rows if row[_FAMILIAR] is False}
-
-
-def score_change_maps(out: str) -> ChangeMaps | None:
-    """Mean scores of the change maps of :func:`caption_split` in ``out``; None if no pair has a mask."""
-    return summarise_maps(row[_MAP] for row in iter_rows(Path(out) / FOLDER, [_MAP]))
+    rows = list(iter_rows(path, ["pair_id", "caption", _FAMILIAR, *([_MAP] if job.change_maps else [])]))
+    return SplitCaptions(
+        {row["pair_id"]: row["caption"] for row in rows},
+        {row["pair_id"] for row in rows if row[_FAMILIAR] is False}
+        if any(row[_FAMILIAR] is not None for row in rows)
+        else None,
+        summarise_maps(row[_MAP] for row in rows) if job.change_maps else None,
+    )
 
 
 class CaptionPairs:
-    """Stage: both images of every pair to ``caption``; a pair whose image cannot be read gets an error.
-
-    Args:
-        change_maps: also score change maps against the masks (:func:`idc.metrics.change_maps.score_pair`).
-    """
+    """Stage: both images of every pair to ``caption``; a pair whose image cannot be read gets an error. On demand also
+    scores of the change maps (:func:`idc.metrics.change_maps.score_pair`)."""
 
     def __init__(self, load: LoadCaptioner, change_maps: bool = False) -> None:
         self._change_maps = change_maps
@@ -131,13 +132,7 @@ class CaptionPairs:
 
 
 class SplitBatches:
-    """Source: the pairs of a split in batches of ``batch_size``, in the order of the folder.
-
-    Args:
-        split: name of the split, or ``all``.
-        limit: only the first ``limit`` pairs of the split.
-        columns: columns that are read.
-    """
+    """Source: the first ``limit`` pairs of a split (or of ``all``) in batches of ``batch_size``, in their order."""
 
     def __init__(
         self,

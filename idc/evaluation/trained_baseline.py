@@ -37,7 +37,10 @@ def read_trained_baseline(
     """The evaluation in ``folder`` as a baseline; arguments and errors as of :func:`load_comparable`."""
     evaluation = load_comparable(folder, references, split, protocol, metrics, "trained_baseline")
     shared = Baseline.model_fields.keys() & Evaluation.model_fields.keys()
-    return Baseline(what=_what(evaluation), **{name: getattr(evaluation, name) for name in shared})
+    captioner = evaluation.protocol.get("captioner", "captions made elsewhere")
+    trained = f" ({evaluation.training})" if evaluation.training else ""
+    what = f"the captions of another captioner, {captioner}{trained}"
+    return Baseline(what=what, **{name: getattr(evaluation, name) for name in shared})
 
 
 def load_comparable(
@@ -46,9 +49,7 @@ def load_comparable(
     """The evaluation in ``folder``, after checking that it may be compared with another one.
 
     Args:
-        references: pair id -> references of the other evaluation's pairs.
-        split: of these pairs.
-        protocol: name of the protocol.
+        references, split, protocol: of the other evaluation's pairs, by id.
         metrics: names of the scores that it must have.
         field: the setting that names the folder, for the error.
 
@@ -63,23 +64,16 @@ def load_comparable(
 
     if evaluation.split != split:
         raise refuse("split", split, evaluation.split)
-    if evaluation.protocol.get("name") != protocol:
-        raise refuse("protocol", protocol, evaluation.protocol.get("name"))
+    if (other := evaluation.protocol.get("name")) != protocol:
+        raise refuse("protocol", protocol, other)
     if lost := [name for name in metrics if name not in evaluation.scores]:
         raise refuse("metrics", ", ".join(metrics), f"no {', '.join(lost)}")
     there = {row.pair_id: row.references for row in load_predictions(folder)}
-    if lost := sorted(references.keys() ^ there.keys()):
-        raise refuse("pairs", f"{len(references)} pairs", f"{len(there)}; {lost[0]!r} is only in one of them")
+    if only := sorted(references.keys() ^ there.keys()):
+        raise refuse("pairs", f"{len(references)} pairs", f"{len(there)}; {only[0]!r} is only in one of them")
     if unlike := [name for name in references if list(references[name]) != there[name]]:
         raise refuse("references", repr(list(references[unlike[0]])), f"{there[unlike[0]]!r} for {unlike[0]!r}")
     return evaluation
-
-
-def _what(evaluation: Evaluation) -> str:
-    captioner = str(evaluation.protocol.get("captioner", "captions made elsewhere"))
-    return f"the captions of another captioner, {captioner}" + (
-        f" ({evaluation.training})" if evaluation.training else ""
-    )
 
 
 def _json(file: Location) -> dict[str, Any] | None:

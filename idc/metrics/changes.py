@@ -153,22 +153,21 @@ class TypeAgreement(BaseModel):
 
 def agreement(rows: Iterable[tuple[str | None, str]]) -> TypeAgreement | None:
     """Agreement of ``(actual change type, caption)`` rows; ``None`` if no row has one of the known types."""
-    table: dict[str, Counter[str]] = {}
-    for actual, caption in rows:
-        if actual in CHANGE_TYPES:
-            table.setdefault(actual, Counter())[named_type(caption) or UNCLEAR] += 1
-    if not table:
+    counts = Counter((actual, named_type(caption) or UNCLEAR) for actual, caption in rows if actual in CHANGE_TYPES)
+    if not counts:
         return None
-    sizes = {actual: sum(table[actual].values()) for actual in CHANGE_TYPES if actual in table}
+    table = {actual: {said: number for said in (*CHANGE_TYPES, UNCLEAR) if (number := counts[actual, said])}
+             for actual in CHANGE_TYPES}  # fmt: skip
+    sizes = {actual: sum(row.values()) for actual, row in table.items() if row}
     total = sum(sizes.values())
     most = max(sizes, key=lambda actual: sizes[actual])
     return TypeAgreement(
         pairs=total,
-        accuracy=sum(table[actual][actual] for actual in sizes) / total,
+        accuracy=sum(counts[actual, actual] for actual in sizes) / total,
         chance_most_frequent=sizes[most] / total,
         most_frequent=most,
-        per_type={actual: table[actual][actual] / size for actual, size in sizes.items()},
-        table={actual: {k: table[actual][k] for k in (*CHANGE_TYPES, UNCLEAR) if table[actual][k]} for actual in sizes},
+        per_type={actual: counts[actual, actual] / size for actual, size in sizes.items()},
+        table={actual: table[actual] for actual in sizes},
     )
 
 

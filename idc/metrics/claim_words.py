@@ -6,6 +6,7 @@ In the patterns ``np3`` is the third noun phrase of a text ("small red cube"), `
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from idc.metrics.changes import COLORS
 from idc.rendered.captions import ANY_SHAPE, SYNONYMS
@@ -74,19 +75,7 @@ TRANSITIVE = frozenset(
 )  # fmt: skip
 """The same, unless the clause has named its object already."""
 HEADS = frozenset(
-    (
-        "number",
-        "letter",
-        "color",
-        "colour",
-        "material",
-        "texture",
-        "size",
-        "orientation",
-        "location",
-        "position",
-        "text",
-    )
+    "number letter color colour material texture size orientation location position text".split()  # noqa: SIM905
 )
 
 _SIDE = r"(left|right|front|back|foreground|background|rear)\b(?!(?: hand)?(?: side)? of np| image| picture| photo)"
@@ -172,6 +161,13 @@ FURTHER = tuple(
         ("add", r"\b(?:new|additional|extra) np|\bnow there_is np|\b(?:inserted|placed)\b"),
     )
 )
+
+
+def first_kind(rules: Iterable[tuple[str, re.Pattern[str]]], text: str) -> str | None:
+    """The first kind whose pattern fits anywhere."""
+    return next((kind for kind, pattern in rules if pattern.search(text)), None)
+
+
 MARK = re.compile(r"(np|look)(\d+)$")
 THERE = re.compile(r"\b(?:there is now|now there is)\b")
 MOVES = re.compile(r"\b(?:moved|moves|shifted|relocated|displaced|now|slid|pushed|repositioned)\b")

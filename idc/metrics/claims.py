@@ -29,6 +29,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from idc.data.schema import NO_CHANGE
 from idc.metrics import claim_words as vocab
@@ -41,7 +42,7 @@ Attributes = frozenset[tuple[str, str]]
 
 @dataclass(frozen=True)
 class SentenceClaim:
-    """A difference that a caption claims.
+    """A difference that a caption claims; while it is read also an object alone, with where it is said to be.
 
     Attributes:
         kind: of :data:`idc.rendered.differences.KINDS`; None if only "changed" is said.
@@ -52,27 +53,34 @@ class SentenceClaim:
         relations: (relation, attributes of the second object); ``near`` is a relation too.
     """
 
-    kind: str | None
+    kind: str | None = None
     described: Attributes = frozenset()
     old: Attributes = frozenset()
     new: Attributes = frozenset()
     sides: frozenset[str] = frozenset()
     relations: tuple[tuple[str, Attributes], ...] = ()
 
+    def at(self, other: SentenceClaim) -> SentenceClaim:
+        """With what the other describes, and where."""
+        return replace(
+            self,
+            described=self.described | other.described,
+            sides=self.sides | other.sides,
+            relations=self.relations + other.relations,
+        )
 
-@dataclass(frozen=True)
-class Reading:
+
+_NOWHERE = SentenceClaim()
+
+
+class Reading(NamedTuple):
     """The claims of a caption in order, and whether it says that nothing changed (and claims nothing)."""
 
     claims: tuple[SentenceClaim, ...]
     no_change: bool
 
 
-# ------------------------------------------------------------------------------------------------------------- reading
-
-
-@dataclass(frozen=True)
-class _Phrase:
+class _Phrase(NamedTuple):
     """A noun phrase, or attribute words without a noun."""
 
     named: Attributes
@@ -82,29 +90,14 @@ class _Phrase:
     words: str
 
 
-@dataclass(frozen=True)
-class _Subject:
-    """A described object with where it is said to be."""
-
-    described: Attributes = frozenset()
-    sides: frozenset[str] = frozenset()
-    relations: tuple[tuple[str, Attributes], ...] = ()
-
-
-@dataclass
-class _Part:
-    """A segment as it was read.
-
-    Attributes:
-        where: sides and relations that belong to no object of the segment.
-        object_last: whether the object comes after the verb.
-    """
+class _Part(NamedTuple):
+    """A segment as it was read; ``where`` is of no object of it, ``object_last`` that the object follows the verb."""
 
     kind: str | None = None
     vague: bool = False
     no_change: bool = False
-    subjects: Sequence[_Subject] = ()
-    where: _Subject = _Subject()
+    subjects: Sequence[SentenceClaim] = ()
+    where: SentenceClaim = _NOWHERE
     old: Attributes = frozenset()
     new: Attributes = frozenset()
     object_last: bool = False
@@ -115,57 +108,39 @@ def read_claims(caption: str) -> Reading:
     """The claims of a caption. Never fails: of a text that claims nothing the reading is empty."""
     claims: list[SentenceClaim] = []
     no_change = False
-    last: list[_Subject] = []
+    last: list[SentenceClaim] = []
     for sentence in _sentences(caption):
-        pending: list[_Subject] = []
-        where = _Subject()
-        previous: _Part | None = None
+        pending: list[SentenceClaim] = []
+        where, previous = _NOWHERE, _Part()
         for part in sentence:
             if part.no_change:
-                no_change = True
-                pending = []
-                continue
-            if part.kind is None and not (part.vague and part.subjects):
+                no_change, pending = True, []
+            elif part.kind is None and not (part.vague and part.subjects):
                 if part.subjects:
-                    pending += [_joined(subject, where) for subject in part.subjects]
-                    where = _Subject()
+                    pending += [subject.at(where) for subject in part.subjects]
+                    where = _NOWHERE
                 elif pending:
-                    pending[-1] = _joined(pending[-1], part.where)
+                    pending[-1] = pending[-1].at(part.where)
                 else:
-                    where = _joined(where, part.where)
-                continue
-            has_subjects = bool(part.subjects)
-            subjects = [*pending, *part.subjects] if has_subjects else pending or last
-            if not has_subjects and not pending and claims and last and _continues(claims[-1], part):
+                    where = where.at(part.where)
+            elif claims and last and not (part.subjects or pending) and _continues(claims[-1], part):
                 claims[-1] = replace(claims[-1], old=claims[-1].old | part.old, new=claims[-1].new | part.new)
-                continue
-            subjects = [_joined(subject, where if has_subjects else _joined(where, part.where)) for subject in subjects]
-            if not subjects and part.kind is not None:
-                subjects = [_joined(part.where, where)]
-            claims += [
-                SentenceClaim(part.kind, subject.described, part.old, part.new, subject.sides, subject.relations)
-                for subject in subjects
-            ]
-            last, pending, where, previous = subjects, [], _Subject(), part
-        if pending and previous is not None and previous.object_last and previous.kind is not None:
-            claims += [
-                SentenceClaim(
-                    previous.kind, subject.described, frozenset(), previous.new, subject.sides, subject.relations
-                )
-                for subject in pending
-            ]
+            else:
+                if part.subjects:
+                    last = [subject.at(where) for subject in (*pending, *part.subjects)]
+                else:
+                    around = where.at(part.where)
+                    last = [subject.at(around) for subject in pending or last] or [part.where.at(where)]
+                claims += [replace(subject, kind=part.kind, old=part.old, new=part.new) for subject in last]
+                pending, where, previous = [], _NOWHERE, part
+        if previous.object_last and previous.kind is not None:
+            claims += [replace(subject, kind=previous.kind, new=previous.new) for subject in pending]
     return Reading(tuple(claims), no_change and not claims)
 
 
 def _continues(claim: SentenceClaim, part: _Part) -> bool:
     """Whether a segment without an object only goes on with the claim before: "... was two | and is now three"."""
     return claim.kind == part.kind and not (claim.new and part.new and claim.kind != vocab.COUNT)
-
-
-def _joined(subject: _Subject, other: _Subject) -> _Subject:
-    return _Subject(
-        subject.described | other.described, subject.sides | other.sides, subject.relations + other.relations
-    )
 
 
 def _sentences(caption: str) -> Iterator[list[_Part]]:
@@ -200,17 +175,15 @@ def _parts(words: Sequence[str]) -> Iterator[_Part]:
 
 def _begins(segment: Sequence[str], token: str, following: str, phrases: Sequence[_Phrase]) -> bool:
     """Whether a new clause begins at a token, though nothing but its words show it."""
-    phrase = phrases[int(token[2:])] if re.fullmatch(r"np\d+", token) else None
     starts = (
-        (phrase is not None and phrase.article)
+        (token.startswith("np") and token[2:].isdigit() and phrases[int(token[2:])].article)
         or token == "someone"
         or (token == "there" and following in ("is", "was", "were"))
         or (token == "the" and following in vocab.HEADS)
     )
     if not starts or segment[-1] in vocab.LINKS:
         return False
-    has_object = any(word.startswith("np") for word in segment)
-    if segment[-1] in vocab.TRANSITIVE and not has_object:
+    if segment[-1] in vocab.TRANSITIVE and not any(word.startswith("np") for word in segment):
         return False
     part = _part(segment, phrases)
     return part.kind is not None or part.no_change
@@ -254,34 +227,23 @@ def _phrases(words: Sequence[str]) -> tuple[list[str], list[_Phrase]]:
     return tokens, phrases
 
 
-# ----------------------------------------------------------------------------------------------------------- a segment
-
-
 def _part(segment: Sequence[str], phrases: Sequence[_Phrase]) -> _Part:
     """Read a segment, whose tokens are those of :func:`_phrases`."""
-    marks = [vocab.MARK.match(token) for token in segment]
-    numbered = {index: int(mark[2]) for index, mark in enumerate(marks) if mark is not None}
-    raw = " ".join(
-        phrases[numbered[index]].words if index in numbered else token for index, token in enumerate(segment)
-    )
+    numbered = {i: int(mark[2]) for i, token in enumerate(segment) if (mark := vocab.MARK.match(token)) is not None}
+    raw = " ".join(phrases[numbered[i]].words if i in numbered else token for i, token in enumerate(segment))
     text = vocab.THERE.sub("now there_is", " ".join(segment))
     named = named_type(raw)
     if named == NO_CHANGE or vocab.NOT_DONE.search(text) or (DISTRACTORS.search(text) and not numbered):
         return _Part(no_change=named == NO_CHANGE)
-    kind = next((name for name, pattern in vocab.KINDS if pattern.search(text)), None)
+    kind = vocab.first_kind(vocab.KINDS, text)
     if kind is None and vocab.SHOWN_INSTEAD.search(text) and not vocab.NEW.search(text):
         kind = "replace"
-    kind = kind or named or next((name for name, pattern in vocab.FURTHER if pattern.search(text)), None)
+    kind = kind or named or vocab.first_kind(vocab.FURTHER, text)
     roles = _roles(text, kind)
-    look = {role: frozenset[tuple[str, str]]().union(*(phrases[n].named for n in numbers))
-            for role, numbers in roles.items()}  # fmt: skip
-    in_roles = {number for numbers in roles.values() for number in numbers}
-    described = [n for n in numbered.values() if phrases[n].has_noun and n not in in_roles]
-    if not described:
-        described = [
-            n for n in numbered.values() if phrases[n].article and not phrases[n].has_noun and n not in in_roles
-        ]
-    shaped = any(phrases[n].has_noun and any(name == "shape" for name, _ in phrases[n].named) for n in roles["new"])
+    look = {role: frozenset(pair for n in numbers for pair in phrases[n].named) for role, numbers in roles.items()}
+    free = [n for n in numbered.values() if not any(n in numbers for numbers in roles.values())]
+    described = [n for n in free if phrases[n].has_noun] or [n for n in free if phrases[n].article]
+    shaped = any(phrases[n].has_noun and "shape" in dict(phrases[n].named) for n in roles["new"])
     if kind in (None, "color", "material") and shaped and described:
         kind = "replace"
     if kind in ("add", "drop") and any((phrases[n].number or 0) > 1 for n in described):
@@ -289,21 +251,17 @@ def _part(segment: Sequence[str], phrases: Sequence[_Phrase]) -> _Part:
     elif kind is None:
         kind = next((name for name in ("color", "material", "size") if name in dict(look["new"] | look["old"])), None)
     old, new = _looks(kind, text, look)
-    if (
-        kind == vocab.COUNT
-        and not (old or new)
-        and (steps := [phrases[n].number for n in described if phrases[n].number])
-    ):
-        new = frozenset(((vocab.COUNT, f"{vocab.FEWER if vocab.DOWN.search(text) else vocab.MORE} by {steps[0]}"),))
+    steps = [phrases[n].number for n in described if phrases[n].number]
+    if kind == vocab.COUNT and steps and not (old or new):
+        way = vocab.FEWER if vocab.DOWN.search(text) else vocab.MORE
+        new = frozenset(((vocab.COUNT, f"{way} by {steps[0]}"),))
     subjects, where, more_new = _placed(kind, text, described, phrases)
     if kind == "move":
         ways = {(vocab.SIDE, side) for pattern, side in vocab.WAYS if pattern.search(text)}
         old, new = old | _sides_of(vocab.FROM_SIDE, text), new | more_new | _sides_of(vocab.TO_SIDE, text) | ways
     vague = kind is None and vocab.VAGUE.search(raw) is not None
-    ends = bool(described) and re.search(rf"\b(?:np|look){described[-1]}\b(?! (?:has|is|was))", text) is not None
-    object_last = text.startswith(("someone", "there", "now there_is")) or (
-        ends and text.endswith(f"np{described[-1]}")
-    )
+    ends = bool(described) and text.endswith(f"np{described[-1]}")
+    object_last = text.startswith(("someone", "there", "now there_is")) or ends
     return _Part(kind, vague, False, subjects, where, old, new, object_last)
 
 
@@ -330,17 +288,18 @@ def _looks(kind: str | None, text: str, look: dict[str, Attributes]) -> tuple[At
     if kind == vocab.COUNT:
         return _numbers(text)
     if kind == vocab.TEXT:
-        letters = [{(vocab.TEXT, (match[1] or match[match.lastindex or 1]).upper()) for match in pattern.finditer(text)}
-                   for pattern in (vocab.LETTER_OLD, vocab.LETTER_NEW)]  # fmt: skip
-        return frozenset(letters[0]), frozenset(letters[1])
+        old, new = (
+            frozenset((vocab.TEXT, match[match.lastindex or 1].upper()) for match in pattern.finditer(text))
+            for pattern in (vocab.LETTER_OLD, vocab.LETTER_NEW)
+        )
+        return old, new
     if kind == "replace":
         return frozenset(), look["new"]
     if kind not in ("color", "material", "size"):
         return frozenset(), frozenset()
     old, new = (frozenset(attribute for attribute in look[side] if attribute[0] == kind) for side in ("old", "new"))
-    if kind == "size" and not new:
-        grown, shrunk = vocab.GROWN.search(text), vocab.SHRUNK.search(text)
-        new = frozenset((("size", "large" if grown else "small"),)) if grown or shrunk else new
+    if kind == "size" and not new and ((grown := vocab.GROWN.search(text)) or vocab.SHRUNK.search(text)):
+        new = frozenset((("size", "large" if grown else "small"),))
     return old, new
 
 
@@ -362,40 +321,35 @@ def _numbers(text: str) -> tuple[Attributes, Attributes]:
 
 def _placed(
     kind: str | None, text: str, described: Sequence[int], phrases: Sequence[_Phrase]
-) -> tuple[list[_Subject], _Subject, Attributes]:
+) -> tuple[list[SentenceClaim], SentenceClaim, Attributes]:
     """The described objects with their sides and relations, those of none of them, and sides that are a new place."""
-    starts = {n: re.search(rf"\b(?:np|look){n}\b", text).start() for n in described}  # type: ignore[union-attr]
-    subjects = {n: _Subject(phrases[n].named) for n in described}
-    where, new = _Subject(), set[tuple[str, str]]()
+    starts = {n: match.start() for n in described if (match := re.search(rf"\b(?:np|look){n}\b", text)) is not None}
+    subjects = {n: SentenceClaim(described=phrases[n].named) for n in described}
+    where, new = _NOWHERE, set[tuple[str, str]]()
 
-    def give(at: int, subject: _Subject) -> None:
+    def give(start: int, subject: SentenceClaim) -> None:
+        """To the object before it."""
         nonlocal where
-        before = [n for n in described if starts[n] < at]
-        if before:
-            subjects[before[-1]] = _joined(subjects[before[-1]], subject)
+        if before := [n for n in described if starts[n] < start]:
+            subjects[before[-1]] = subjects[before[-1]].at(subject)
         else:
-            where = _joined(where, subject)
+            where = where.at(subject)
 
     for match in vocab.PREDICATE.finditer(text):
-        give(match.start(), _Subject(phrases[int(match[1])].named))
+        give(match.start(), SentenceClaim(described=phrases[int(match[1])].named))
     for match in vocab.ANCHOR.finditer(text):
         relation = match[1] or (match[2] and "front") or match[3] or "near"
-        give(match.start(), _Subject(frozenset(), frozenset(), ((relation, phrases[int(match[5])].named),)))
-    verb = vocab.MOVES.search(text)
+        give(match.start(), SentenceClaim(relations=((relation, phrases[int(match[5])].named),)))
+    verb = vocab.MOVES.search(text) if kind == "move" else None
+    moved = verb is not None and any(start < verb.start() for start in starts.values())
     for match in vocab.IS_AT.finditer(text):
-        side = vocab.SIDES[match[1]]
-        if (
-            kind == "move"
-            and verb
-            and match.start() > verb.start()
-            and any(at < verb.start() for at in starts.values())
-        ):
-            new.add((vocab.SIDE, side))
+        if moved and verb is not None and match.start() > verb.start():
+            new.add((vocab.SIDE, vocab.SIDES[match[1]]))
         else:
-            give(match.start(), _Subject(frozenset(), frozenset((side,))))
+            give(match.start(), SentenceClaim(sides=frozenset((vocab.SIDES[match[1]],))))
     if kind != "move":
         for match in vocab.TO_SIDE.finditer(text):
-            give(match.start(), _Subject(frozenset(), frozenset((vocab.SIDES[match[1]],))))
+            give(match.start(), SentenceClaim(sides=frozenset((vocab.SIDES[match[1]],))))
     return list(subjects.values()), where, frozenset(new)
 
 
@@ -403,37 +357,29 @@ def _sides_of(pattern: re.Pattern[str], text: str) -> Attributes:
     return frozenset((vocab.SIDE, vocab.SIDES[match[1]]) for match in pattern.finditer(text))
 
 
-# -------------------------------------------------------------------------------------------------- the changed object
-
-
-@dataclass(frozen=True)
-class ObjectClaims:
-    """The claims of a caption about objects."""
+class ObjectClaims(NamedTuple):
+    """Attributes of the changed object (None if no noun phrase describes it), and those after the change."""
 
     described: Attributes | None
-    """Of the changed object; ``None`` if no noun phrase describes it."""
     new_look: Attributes
-    """Its attributes after the change."""
 
 
 @lru_cache(maxsize=65536)
 def read_object_claims(caption: str) -> ObjectClaims:
     """Read a caption's noun phrases: attribute words with the noun after them, if there is one."""
     described: Attributes | None = None
-    new_look: set[tuple[str, str]] = set()
+    new_look: Attributes = frozenset()
     words, start = re.findall(r"[a-z]+", caption.lower()), 0
     for end, word in enumerate([*words, ""]):
         is_object = word in vocab.OBJECT_NOUNS  # "the red one": no noun of ours, nothing to distinguish
         if word in vocab.WORDS and not is_object:
             continue
         phrase, before, start = words[start : end + is_object], " ".join(words[:start]), end + 1
+        if not phrase or vocab.RELATION.search(before):  # a second object, also after "next to"
+            continue
         named = frozenset(vocab.WORDS[word] for word in phrase if word in vocab.WORDS)
-        if not phrase:
-            continue
-        if vocab.RELATION.search(before):  # a second object; first, as "next to" ends in a word of a new look
-            continue
         if vocab.NEW_LOOK.search(before):
             new_look |= named
         elif is_object and described is None:
             described = named
-    return ObjectClaims(described, frozenset(new_look))
+    return ObjectClaims(described, new_look)

@@ -77,9 +77,6 @@ class Measures(_Record):
     baseline_answer: str
 
 
-# ---------------------------------------------------------------------------------------------------- reading answers
-
-
 def yes_or_no(text: str) -> bool | None:
     """Yes or no: the first word that is one of them if it opens the answer, else if it closes it; else ``None``."""
     words = re.findall(r"[a-z]+", text.lower())
@@ -138,9 +135,6 @@ def plain(text: str) -> str:
     return text.strip().rstrip(".").strip().lower()
 
 
-# ----------------------------------------------------------------------------------------------------------- measures
-
-
 def binary_measures(truth: Sequence[bool], predicted: Sequence[bool]) -> dict[str, float]:
     """Accuracy, and precision, recall and F1 of ``True``; a measure without a denominator is 0."""
     right = sum(t == p for t, p in zip(truth, predicted, strict=True))
@@ -176,9 +170,6 @@ def _precision_recall(hits: int, predicted: int, true: int) -> dict[str, float]:
 
 def _share(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
-
-
-# ------------------------------------------------------------------------------------------------------------ scoring
 
 
 def score_answers(rows: Sequence[ScoredAnswer]) -> list[Measures]:

@@ -23,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,19 +46,13 @@ _NAMED = 5
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Scores:
-    """Scores of one set of predictions, as fractions (the papers print them times 100).
-
-    Attributes:
-        overall: metric -> value over the whole set.
-        per_id: id -> metric -> value of that sentence.
-        statistics: id -> ``BLEU`` and ``METEOR`` -> the numbers that these sum over the sentences.
-    """
+class Scores(NamedTuple):
+    """Scores of one set of predictions, as fractions (the papers print them times 100): metric -> value over the whole
+    set; id -> metric -> value of that sentence; id -> ``BLEU`` and ``METEOR`` -> what these sum over the sentences."""
 
     overall: dict[str, float]
-    per_id: dict[str, dict[str, float]] = field(repr=False)
-    statistics: dict[str, dict[str, list[float]]] = field(repr=False)
+    per_id: dict[str, dict[str, float]]
+    statistics: dict[str, dict[str, list[float]]]
 
 
 def score(
@@ -77,21 +71,14 @@ def score(
 
     Raises:
         ValueError: names the ids that have no references, are not predicted, or are empty.
-        JavaError: Java does not work.
     """
     return CocoScorer(references, metrics).score(predictions, allow_empty=allow_empty)
 
 
 def cider(references: Mapping[str, Sequence[str]], predictions: Mapping[str, str], allow_empty: bool = True) -> float:
-    """CIDEr-D alone, quickly, for the validation inside a training run.
-
-    Tokenised sentences are remembered in this process, so that from the second call on only captions never seen before
-    go through the tokenizer. A model in its first steps may generate empty captions: these score 0, with a warning. So
-    does a set for which CIDEr is not defined, as logs and the choice of the best weights need a number.
-
-    Raises:
-        ValueError, JavaError: as :func:`score`.
-    """
+    """CIDEr-D alone, for the validation inside a training run: captions seen before in this process are not tokenised
+    again. A model's first captions may be empty and score 0, with a warning; so does a set for which CIDEr is not
+    defined, as logs and the choice of the best weights need a number. Errors as :func:`score`."""
     scorer = CocoScorer(references, ("CIDEr",))
     value = scorer.score(predictions, allow_empty=allow_empty).overall["CIDEr"]
     if math.isnan(value):
@@ -108,12 +95,10 @@ class CocoScorer:
     Args:
         tokens: captions to strings of tokens; by default PTB tokens, see :mod:`idc.metrics.protocols`.
         meteor: METEOR, with its table of paraphrases cut for more than these sentences.
-        empty_references: an empty reference counts as one without words, as in ``pycocoevalcap``, instead of being an
-            error.
+        empty_references: an empty reference counts as one without words, as in ``pycocoevalcap``.
 
     Attributes:
-        seconds: duration of each part so far. METEOR's Java runs in parallel: its duration is the wait for it at the
-            end.
+        seconds: duration of each part so far; of METEOR's Java, which runs in parallel, the wait for it at the end.
 
     Raises:
         ValueError: an id without references or with an empty one, an unknown metric, SPICE without its jars.
@@ -141,11 +126,7 @@ class CocoScorer:
         self.references = {name: [next(sentences) for _ in captions] for name, captions in references.items()}
 
     def score(self, predictions: Mapping[str, str], allow_empty: bool = False) -> Scores:
-        """Score predictions for all ids.
-
-        Raises:
-            ValueError: naming the ids that were not predicted, are unknown, or have an empty prediction.
-        """
+        """Score predictions; those not predicted, of unknown ids or empty are a ValueError that names them."""
         return self.prepare(predictions, allow_empty).score()
 
     def prepare(self, predictions: Mapping[str, str], allow_empty: bool = False) -> PreparedCaptions:
@@ -154,7 +135,7 @@ class CocoScorer:
         with self.timed("tokenising"):
             # The dropped punctuation alone can leave nothing: METEOR and ROUGE then give 0 as well.
             tokens = self._tokens([predictions[name] for name in self.references])
-        return PreparedCaptions(self, self.references, dict(zip(self.references, tokens, strict=True)))
+        return PreparedCaptions(self, dict(zip(self.references, tokens, strict=True)))
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -180,13 +161,11 @@ class CocoScorer:
 class PreparedCaptions:
     """Tokenised predictions, and what is calculated once for all their subsets; made by :meth:`CocoScorer.prepare`."""
 
-    def __init__(
-        self, scorer: CocoScorer, references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str]
-    ) -> None:
-        self._scorer = scorer
+    def __init__(self, scorer: CocoScorer, hypotheses: Mapping[str, str]) -> None:
+        self._scorer, self._hypotheses = scorer, hypotheses
+        self._references = references = scorer.references
         self.ids = list(references)
         self._row = {name: row for row, name in enumerate(self.ids)}
-        self._references, self._hypotheses = references, hypotheses
         metrics, timed = scorer.metrics, scorer.timed
         with ThreadPoolExecutor(1) as pool:
             if "METEOR" in metrics:
@@ -194,15 +173,16 @@ class PreparedCaptions:
             if "BLEU" in metrics or "CIDEr" in metrics:
                 with timed("n-grams"):
                     self._grams = NGrams(list(references.values()), list(hypotheses.values()))
+            self._sums: dict[str, np.ndarray] = {}
             if "BLEU" in metrics:
                 with timed("BLEU"):
-                    self._bleu = self._grams.bleu_statistics()
+                    self._sums["BLEU"] = self._grams.bleu_statistics()
             if "ROUGE-L" in metrics:
                 with timed("ROUGE-L"):
                     self._rouge = np.array([rouge(references[name], hypotheses[name]) for name in self.ids])
             if "METEOR" in metrics:
                 with timed("METEOR, waited for"):
-                    self._meteor = zero_chunks_of_exact_matches(waiting.result())
+                    self._sums["METEOR"] = zero_chunks_of_exact_matches(waiting.result())
 
     def overall(self, ids: Iterable[str] | None = None) -> dict[str, float]:
         """Metric -> score of all ids, or of some of them as if there were no others."""
@@ -211,42 +191,39 @@ class PreparedCaptions:
 
     def score(self) -> Scores:
         """The score of all ids, with the scores and the statistics of every sentence."""
-        rows = np.arange(len(self.ids))
-        overall, columns = self._scores(rows)
-        statistics: dict[str, list[list[float]]] = {}
-        if "BLEU" in self._scorer.metrics:
-            columns |= dict(zip(BLEU_ORDERS, bleu(self._bleu).T, strict=True))
-            statistics["BLEU"] = self._bleu.tolist()
-        if "METEOR" in self._scorer.metrics:
-            columns["METEOR"] = meteor(self._meteor)
-            statistics["METEOR"] = self._meteor.tolist()
-        per_id = {name: {metric: float(columns[metric][i]) for metric in overall} for i, name in enumerate(self.ids)}
-        sums = {name: {metric: values[i] for metric, values in statistics.items()} for i, name in enumerate(self.ids)}
+        overall, columns = self._scores(np.arange(len(self.ids)))
+        for values in map(self._summed, self._sums, self._sums.values()):
+            columns |= values
+        rows = enumerate(self.ids)
+        per_id = {name: {metric: float(columns[metric][i]) for metric in overall} for i, name in rows}
+        lists = {metric: values.tolist() for metric, values in self._sums.items()}
+        sums = {name: {metric: values[i] for metric, values in lists.items()} for i, name in enumerate(self.ids)}
         return Scores(overall, per_id, sums)
+
+    @staticmethod
+    def _summed(name: str, sums: np.ndarray) -> dict[str, Any]:
+        """The metrics of sums over sentences, ``(..., columns)``."""
+        if name == "METEOR":
+            return {name: meteor(sums)}
+        return dict(zip(BLEU_ORDERS, np.moveaxis(bleu(sums), -1, 0), strict=True))
 
     def _scores(self, rows: np.ndarray) -> tuple[dict[str, float], dict[str, Sequence[float] | np.ndarray]]:
         """Metric -> score of these rows, and -> scores of the sentences (not those of BLEU and METEOR)."""
         metrics, timed = self._scorer.metrics, self._scorer.timed
         overall: dict[str, float] = {}
         columns: dict[str, Sequence[float] | np.ndarray] = {}
-        if "BLEU" in metrics:
-            overall |= dict(zip(BLEU_ORDERS, map(float, bleu(self._bleu[rows].sum(axis=0))), strict=True))
-        if "METEOR" in metrics:
-            overall["METEOR"] = float(meteor(self._meteor[rows].sum(axis=0)))
+        for name, sums in self._sums.items():
+            overall |= {metric: float(value) for metric, value in self._summed(name, sums[rows].sum(axis=0)).items()}
         if "ROUGE-L" in metrics:
             columns["ROUGE-L"] = self._rouge[rows]
-            overall["ROUGE-L"] = float(np.mean(columns["ROUGE-L"]))
         if "CIDEr" in metrics:
             with timed("CIDEr"):
                 columns["CIDEr"] = self._grams.cider(rows)
-                overall["CIDEr"] = float(np.mean(columns["CIDEr"]))
         if "SPICE" in metrics:
             with timed("SPICE"):
-                columns["SPICE"] = spice(
-                    {self.ids[row]: self._references[self.ids[row]] for row in rows}, self._hypotheses
-                )
-                overall["SPICE"] = float(np.mean(columns["SPICE"]))
-        return overall, columns
+                ids = [self.ids[row] for row in rows]
+                columns["SPICE"] = spice({name: self._references[name] for name in ids}, self._hypotheses)
+        return overall | {name: float(np.mean(values)) for name, values in columns.items()}, columns
 
 
 def _check_references(references: Mapping[str, Sequence[str]], allow_empty: bool) -> None:

@@ -37,8 +37,8 @@ from pydantic import BaseModel, ConfigDict
 
 from idc.data.schema import NO_CHANGE
 from idc.metrics.claim_words import COUNT, FEWER, MORE, SIDE, TEXT
-from idc.metrics.claims import SentenceClaim, read_claims
-from idc.metrics.hallucination import Truth, look_of, truth_in
+from idc.metrics.claims import Attributes, SentenceClaim, read_claims
+from idc.metrics.hallucination import Truth, changed_things, look_of, truth_in
 from idc.rendered.captions import holds
 from idc.rendered.differences import DIFFERENCES, KINDS, Difference, differences_of
 from idc.rendered.referring import SIDES, on_side, thing_of, went
@@ -89,27 +89,20 @@ def true_differences(change_type: str | None, meta: Mapping[str, Any]) -> TrueDi
     recorded: Sequence[Mapping[str, Any]] = meta.get("views") or ()
     if len(recorded) == 2:
         views = (View.of_record(recorded[0]), View.of_record(recorded[1]))
-    if DIFFERENCES in meta:
-        listed = differences_of(meta)
-        assert listed is not None
+    if (listed := differences_of(meta)) is not None:
         return TrueDifferences(listed, meta["before"], meta["after"], views)
     if truth_in(change_type, meta) is None:
         return None
     before, after = meta["before"], meta["after"]
-    if change_type == NO_CHANGE:
-        return TrueDifferences((), before, after, views)
-    gone = tuple(thing for thing in before if thing not in after)[:1]
-    new = tuple(thing for thing in after if thing not in before)[:1]
-    return TrueDifferences((Difference(str(change_type), gone, new),), before, after, views)
+    gone, new = (tuple(things[:1]) for things in changed_things(before, after))
+    listed = () if change_type == NO_CHANGE else (Difference(str(change_type), gone, new),)
+    return TrueDifferences(listed, before, after, views)
 
 
 def scene_truth(change_type: str | None, meta: Mapping[str, Any]) -> Truth | TrueDifferences | None:
     """The truth that validation compares the captions of a pair with: its list of differences if it has one, else its
     single change or none (:func:`~idc.metrics.hallucination.truth_in`)."""
     return true_differences(change_type, meta) if DIFFERENCES in meta else truth_in(change_type, meta)
-
-
-# ---------------------------------------------------------------------------------------------------------- one caption
 
 
 @dataclass(frozen=True)
@@ -135,29 +128,19 @@ class Matched:
     @property
     def scores(self) -> dict[str, float]:
         """Precision, recall, F1 and invented share, by their names."""
-        right, claims = self.count("right"), len(self.claims)
-        if not self.truths:
-            said = float(self.says_no_change)
-            rates = dict.fromkeys((PRECISION, RECALL, F1), said)
-        else:
-            rates = {
-                PRECISION: right / claims if claims else 0.0,
-                RECALL: right / self.truths,
-                F1: 2 * right / (claims + self.truths),
-            }
-        return {**rates, INVENTED: self.count("invented") / claims if claims else 0.0}
+        right, claims = self.count("right"), max(1, len(self.claims))
+        rates = dict.fromkeys((PRECISION, RECALL, F1), float(self.says_no_change))
+        if self.truths:
+            f1 = 2 * right / (len(self.claims) + self.truths)
+            rates = {PRECISION: right / claims, RECALL: right / self.truths, F1: f1}
+        return {**rates, INVENTED: self.count("invented") / claims}
 
 
 def match_caption(caption: str, truth: TrueDifferences) -> Matched:
-    """The claims of a caption against the truth of its pair."""
-    reading = read_claims(caption)
-    return match(reading.claims, truth, reading.no_change)
-
-
-def match(claims: Sequence[SentenceClaim], truth: TrueDifferences, says_no_change: bool = False) -> Matched:
-    """The one-to-one assignment of the module's text."""
+    """The one-to-one assignment of the module's text, of the claims of a caption and the truth of its pair."""
     from scipy.optimize import linear_sum_assignment  # slow to import, and records of evaluations import this module
 
+    claims, says_no_change = read_claims(caption)
     truths = truth.differences
     grades = np.zeros((len(claims), len(truths)), int)
     for row, claim in enumerate(claims):
@@ -174,7 +157,7 @@ def match(claims: Sequence[SentenceClaim], truth: TrueDifferences, says_no_chang
             verdicts.append("right" if grades[row, index] == _RIGHT else "half")
         else:
             verdicts.append("surplus" if any(grades[row, index] == _RIGHT for index in taken) else "invented")
-    return Matched(tuple(claims), tuple(verdicts), tuple(assigned), len(truths), says_no_change)
+    return Matched(claims, tuple(verdicts), tuple(assigned), len(truths), says_no_change)
 
 
 def _grade(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) -> int:
@@ -189,9 +172,7 @@ def _fits(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) 
     if not claim.described:
         alone = sum(other.kind == claim.kind for other in truth.differences) == 1
         return alone and claim.kind == difference.kind and _is_there(claim, difference, truth)
-    group = difference.before or difference.after
-    common = frozenset[tuple[str, str]].intersection(*(look_of(thing) for thing in group))
-    return claim.described <= common and _is_there(claim, difference, truth)
+    return claim.described <= _common(difference.before or difference.after) and _is_there(claim, difference, truth)
 
 
 def _is_there(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) -> bool:
@@ -213,36 +194,28 @@ def _is_there(claim: SentenceClaim, difference: Difference, truth: TrueDifferenc
 
 
 def _true(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) -> bool:
-    """Whether all that a claim says of the old and the new look is true."""
+    """Whether all that a claim says of the old and the new look is true; sides are not checked without views."""
     old, new = (_facts(side) for side in (difference.before, difference.after))
     if difference.kind == COUNT:
         step = len(difference.after) - len(difference.before)
         way = MORE if step > 0 else FEWER
         new |= {(COUNT, way), (COUNT, f"{way} by {abs(step)}")}
-    elif difference.kind == "move":
-        old |= {(SIDE, side) for side in SIDES if _side(side, difference, truth, moved_there=False)}
-        new |= {(SIDE, side) for side in SIDES if _side(side, difference, truth, moved_there=True)}
-    unchecked = truth.views is None
-    return all((unchecked and name == SIDE) or (name, value) in old for name, value in claim.old) and all(
-        (unchecked and name == SIDE) or (name, value) in new for name, value in claim.new
-    )
+    elif difference.kind == "move" and truth.views is not None:
+        start, end = thing_of(difference.before[0]), thing_of(difference.after[0])
+        old |= {(SIDE, side) for side in SIDES if on_side(side, start, truth.views[0], 0.0)}
+        new |= {(SIDE, side) for side in SIDES if any(went(side, start, end, view, 0.0) for view in truth.views)}
+    unchecked = {(SIDE, side) for side in SIDES} if truth.views is None else set()
+    return claim.old <= old | unchecked and claim.new <= new | unchecked
 
 
 def _facts(things: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
-    facts = {(COUNT, str(len(things)))}
-    if things:
-        facts |= frozenset[tuple[str, str]].intersection(*(look_of(thing) for thing in things))
-    return facts | {(TEXT, str(thing["text"])) for thing in things if thing.get("text")}
+    common = _common(things) if things else frozenset()
+    return {(COUNT, str(len(things))), *common, *((TEXT, str(thing["text"])) for thing in things if thing.get("text"))}
 
 
-def _side(side: str, difference: Difference, truth: TrueDifferences, moved_there: bool) -> bool:
-    """Whether a moved object went to a side, seen in either image, or came from it."""
-    if truth.views is None:
-        return False
-    start, end = thing_of(difference.before[0]), thing_of(difference.after[0])
-    if moved_there:
-        return any(went(side, start, end, view, 0.0) for view in truth.views)
-    return on_side(side, start, truth.views[0], 0.0)
+def _common(things: Sequence[Mapping[str, Any]]) -> Attributes:
+    """The attributes that all of them have."""
+    return frozenset[tuple[str, str]].intersection(*(look_of(thing) for thing in things))
 
 
 def worded(claim: SentenceClaim) -> str:
@@ -253,9 +226,6 @@ def worded(claim: SentenceClaim) -> str:
     old, new = (" ".join(value for _, value in sorted(side)) for side in (claim.old, claim.new))
     looks = [f"from {old}"] * bool(old) + [f"to {new}"] * bool(new)
     return f"{claim.kind or 'change'} of {', '.join(parts)}" + (f": {' '.join(looks)}" if looks else "")
-
-
-# -------------------------------------------------------------------------------------------------------------- a split
 
 
 class Recall(BaseModel):

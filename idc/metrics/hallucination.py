@@ -31,7 +31,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -46,6 +46,9 @@ INVENTED, MISSED = "invented change", "missed change"
 _Z = 1.959964
 """Quantile of the standard normal distribution for intervals of 95 %."""
 
+Things = Sequence[Mapping[str, Any]]
+"""Objects of an image, as the ``meta`` of a rendered pair has them."""
+
 
 class Rate(BaseModel):
     """A share with its counts."""
@@ -58,12 +61,12 @@ class Rate(BaseModel):
     chance: float
     """The same captions, dealt out to the pairs at random."""
 
-    def interval(self, pairs: int) -> tuple[float, float]:
-        """The 95 % interval of the rate (Wilson).
+    @classmethod
+    def of(cls, right: int, total: int, chance: float) -> Rate:
+        return cls(right=right, total=total, rate=right / total if total else 0.0, chance=chance if total else 0.0)
 
-        Args:
-            pairs: number of pairs that the counted claims are about; the interval counts no more cases than these.
-        """
+    def interval(self, pairs: int) -> tuple[float, float]:
+        """The 95 % interval of the rate (Wilson); it counts no more cases than the ``pairs`` that were claimed of."""
         return wilson(self.rate, min(self.total, pairs))
 
 
@@ -91,13 +94,8 @@ class Hallucination(BaseModel):
 
     def rates(self) -> dict[str, Rate]:
         """All rates by their names in words."""
-        return {
-            "change type": self.change_type,
-            "object": self.object,
-            "attribute": self.attribute,
-            INVENTED: self.invented_change,
-            MISSED: self.missed_change,
-        }
+        names = ("change_type", "object", "attribute", "invented_change", "missed_change")
+        return {name.replace("_", " "): getattr(self, name) for name in names}
 
     def interval(self, name: str) -> tuple[float, float]:
         """The 95 % interval of one of :meth:`rates`."""
@@ -106,14 +104,18 @@ class Hallucination(BaseModel):
 
 @dataclass(frozen=True)
 class Truth:
-    """The true facts about a pair."""
+    """The true facts about a pair.
+
+    Attributes:
+        kind: its change type.
+        described: the changed object as it looks before the change (an added object: after it); empty for an unchanged
+            pair.
+        after: the changed object after the change; empty if there is none.
+    """
 
     kind: str
-    """Its change type."""
     described: Attributes
-    """The changed object as it looks before the change (an added object: after it); empty for an unchanged pair."""
     after: Attributes
-    """The changed object after the change; empty if there is none."""
 
 
 def look_of(thing: Mapping[str, Any]) -> Attributes:
@@ -121,36 +123,31 @@ def look_of(thing: Mapping[str, Any]) -> Attributes:
     return frozenset((name, str(thing[name])) for name in ATTRIBUTES)
 
 
-def truth_of(change_type: str, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Truth:
-    """The truth of a rendered pair.
-
-    Args:
-        change_type: of the pair.
-        before: the objects in the before image, as the ``meta`` of a rendered pair has them; ``after``: in the after
-            image.
-    """
+def truth_of(change_type: str, before: Things, after: Things) -> Truth:
+    """The truth of a rendered pair with these objects in its images."""
     if change_type == NO_CHANGE:
         return Truth(NO_CHANGE, frozenset(), frozenset())
-    gone = [look_of(thing) for thing in before if thing not in after]
-    new = [look_of(thing) for thing in after if thing not in before]
+    gone, new = ([look_of(thing) for thing in side] for side in changed_things(before, after))
     return Truth(change_type, (gone or new)[0], new[0] if new else frozenset())
+
+
+def changed_things(before: Things, after: Things) -> tuple[Things, Things]:
+    """The objects that only one of the images has."""
+    return [thing for thing in before if thing not in after], [thing for thing in after if thing not in before]
 
 
 def truth_in(change_type: str | None, meta: Mapping[str, Any]) -> Truth | None:
     """The truth that the ``meta`` of a pair holds; None if it does not have the objects of both images with all their
     attributes, or if these objects contradict the change type."""
-    before, after = meta.get("before"), meta.get("after")
-    if change_type not in CHANGE_TYPES or not _are_objects(before) or not _are_objects(after):
+    sides: list[Any] = [meta.get("before"), meta.get("after")]
+    if change_type not in CHANGE_TYPES or not all(isinstance(side, list) for side in sides):
         return None
-    if change_type != NO_CHANGE and all(thing in after for thing in before) and all(thing in before for thing in after):
+    before, after = sides
+    if not all(isinstance(thing, dict) and thing.keys() >= set(ATTRIBUTES) for thing in (*before, *after)):
+        return None
+    if change_type != NO_CHANGE and not any(changed_things(before, after)):
         return None
     return truth_of(change_type, before, after)
-
-
-def _are_objects(value: Any) -> TypeGuard[list[dict[str, Any]]]:
-    return isinstance(value, list) and all(
-        isinstance(thing, dict) and thing.keys() >= set(ATTRIBUTES) for thing in value
-    )
 
 
 def hallucination(rows: Iterable[tuple[str, Truth]]) -> Hallucination:
@@ -165,27 +162,47 @@ def hallucination(rows: Iterable[tuple[str, Truth]]) -> Hallucination:
     both = [(named_type(caption), read_object_claims(caption), true) for caption, true in rows]
     if not both:
         raise ValueError("there are no captions of pairs whose truth is known")
-    types = Counter(kind for kind, _, _ in both)
-    true_types = Counter(true.kind for _, _, true in both)
+    count = len(both)
+    types, true_types = Counter(kind for kind, _, _ in both), Counter(true.kind for _, _, true in both)
     changed = [row for row in both if row[2].kind != NO_CHANGE]
-    unchanged = [kind for kind, _, true in both if true.kind == NO_CHANGE]
-    says_change = sum(count for kind, count in types.items() if kind not in (None, NO_CHANGE)) / len(both)
-    said, looks = [claims for _, claims, _ in changed], [(true.described, true.after) for _, _, true in changed]
+    invented = [kind not in (None, NO_CHANGE) for kind, _, true in both if true.kind == NO_CHANGE]
+    says_change = count - types[None] - types[NO_CHANGE]
+    claims, looks = [said for _, said, _ in changed], [(true.described, true.after) for _, _, true in changed]
+    by_chance = sum(types[kind] * times for kind, times in true_types.items())
     return Hallucination(
-        pairs=len(both),
+        pairs=count,
         changed=len(changed),
-        change_type=_rate(
-            sum(kind == true.kind for kind, _, true in both),
-            len(both),
-            sum(types[kind] * count for kind, count in true_types.items()) / len(both) ** 2,
-        ),
-        object=_rate_of(said, looks, _object),
-        attribute=_rate_of(said, looks, _attributes),
-        invented_change=_rate(sum(kind not in (None, NO_CHANGE) for kind in unchanged), len(unchanged), says_change),
-        missed_change=_rate(
-            sum(kind == NO_CHANGE for kind, _, _ in changed), len(changed), types[NO_CHANGE] / len(both)
-        ),
+        change_type=Rate.of(sum(kind == true.kind for kind, _, true in both), count, by_chance / count**2),
+        object=_rate(claims, looks, _object),
+        attribute=_rate(claims, looks, _attributes),
+        invented_change=Rate.of(sum(invented), len(invented), says_change / count),
+        missed_change=Rate.of(sum(row[0] == NO_CHANGE for row in changed), len(changed), types[NO_CHANGE] / count),
     )
+
+
+_Looks = tuple[Attributes, Attributes]
+"""The described object before the change, and the changed one after it."""
+
+
+def _rate(
+    said: Sequence[ObjectClaims], looks: Sequence[_Looks], count: Callable[[ObjectClaims, _Looks], tuple[int, int]]
+) -> Rate:
+    """The rate of ``count``, which gives the right claims and all; chance is the mean over all pairs of a caption and
+    looks, equal ones counted once."""
+    counts = [count(*row) for row in zip(said, looks, strict=True)]
+    right, total = sum(right for right, _ in counts), sum(total for _, total in counts)
+    pairings = itertools.product(Counter(said).items(), Counter(looks).items())
+    dealt = sum(many * times * count(claims, look)[0] for (claims, many), (look, times) in pairings)
+    return Rate.of(right, total, dealt / (len(counts) * total) if total else 0.0)
+
+
+def _object(said: ObjectClaims, looks: _Looks) -> tuple[int, int]:
+    return int(bool(said.described) and (said.described or frozenset()) <= looks[0]), 1
+
+
+def _attributes(said: ObjectClaims, looks: _Looks) -> tuple[int, int]:
+    named = (said.described or frozenset(), said.new_look)
+    return sum(len(claimed & look) for claimed, look in zip(named, looks, strict=True)), sum(map(len, named))
 
 
 def hallucination_table(scores: Hallucination) -> str:
@@ -197,34 +214,3 @@ def hallucination_table(scores: Hallucination) -> str:
         wanted = ", to be low" if name in (INVENTED, MISSED) else ""
         lines.append(f"  {name:20}{rate.rate:7.1%} {counts:16} {interval:>15}  chance {rate.chance:.1%}{wanted}")
     return "\n".join(lines)
-
-
-# ------------------------------------------------------------------------------------------------------------ counting
-
-_Looks = tuple[Attributes, Attributes]
-"""The described object before the change, and the changed one after it."""
-
-
-def _rate(right: int, total: int, chance: float) -> Rate:
-    return Rate(right=right, total=total, rate=right / total if total else 0.0, chance=chance if total else 0.0)
-
-
-def _rate_of(
-    said: Sequence[ObjectClaims], looks: Sequence[_Looks], count: Callable[[ObjectClaims, _Looks], tuple[int, int]]
-) -> Rate:
-    """The rate of ``count``, which gives the right claims and all; chance is the mean over all pairs of a caption and
-    looks, equal ones counted once."""
-    counts = [count(*row) for row in zip(said, looks, strict=True)]
-    right, total = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
-    pairings = itertools.product(Counter(said).items(), Counter(looks).items())
-    dealt = sum(many * times * count(claims, look)[0] for (claims, many), (look, times) in pairings)
-    return _rate(right, total, dealt / (len(counts) * total) if total else 0.0)
-
-
-def _object(said: ObjectClaims, looks: _Looks) -> tuple[int, int]:
-    return int(bool(said.described) and (said.described or frozenset()) <= looks[0]), 1
-
-
-def _attributes(said: ObjectClaims, looks: _Looks) -> tuple[int, int]:
-    named = (said.described or frozenset(), said.new_look)
-    return sum(len(claimed & look) for claimed, look in zip(named, looks, strict=True)), sum(map(len, named))

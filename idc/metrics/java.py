@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import gzip
-import importlib.util
+import importlib.resources
 import json
 import os
 import re
@@ -93,10 +93,7 @@ def _broken_java(detail: str) -> JavaError:
 
 
 def _package(part: str) -> Path:
-    spec = importlib.util.find_spec("pycocoevalcap")
-    assert spec is not None, "pycocoevalcap is a dependency of this project"
-    assert spec.submodule_search_locations is not None
-    return Path(next(iter(spec.submodule_search_locations))) / part
+    return Path(str(importlib.resources.files("pycocoevalcap").joinpath(part)))
 
 
 def _run(
@@ -119,9 +116,6 @@ def _run(
         raise JavaError(f"{name} did not end within {seconds:.0f} s and was stopped") from None
     message = f"{name} ended: {run.stderr.decode(errors='replace')}"
     return run.stdout.decode().split("\n")[:-1], message if run.returncode else None
-
-
-# ------------------------------------------------------------------------------------------------------- PTB tokenizer
 
 
 def tokenize(sentences: Sequence[str]) -> list[str]:
@@ -154,18 +148,15 @@ def tokenize(sentences: Sequence[str]) -> list[str]:
                 f"the PTB tokenizer gave {len(answers)} lines for {len(new)} sentences; one of them holds a character "
                 "that it takes for the end of a line"
             )
-        for text, tokens in zip(new, answers, strict=True):
-            words = (word for word in tokens.rstrip().split(" ") if word not in _PUNCTUATION)
-            tokens_of[text] = _tokens_of[text] = " ".join(words)
+        words = ([word for word in tokens.rstrip().split(" ") if word not in _PUNCTUATION] for tokens in answers)
+        tokens_of |= zip(new, map(" ".join, words), strict=True)
+        _tokens_of.update(tokens_of)
     return [tokens_of[text] for text in cleaned]
 
 
 def remember_tokens(tokens_of: Mapping[str, str]) -> None:
     """Sentences that :func:`tokenize` need not pass to Java: sentence -> what it returned for it earlier."""
     _tokens_of.update({" ".join(sentence.split()): tokens for sentence, tokens in tokens_of.items()})
-
-
-# -------------------------------------------------------------------------------------------------------------- METEOR
 
 
 class Meteor:
@@ -280,10 +271,8 @@ def _entries(table: Path) -> Iterator[list[bytes]]:
 def _refuse_long(references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str]) -> None:
     for name, texts in references.items():
         sentences = [*texts, hypotheses[name]]
-        for length, most, unit in (
-            (max(len(sentence.split()) for sentence in sentences), MOST_WORDS, "words"),
-            (max(len(sentence) for sentence in sentences), MOST_CHARACTERS, "characters"),
-        ):
+        longest = max(len(sentence.split()) for sentence in sentences), max(map(len, sentences))
+        for length, most, unit in zip(longest, (MOST_WORDS, MOST_CHARACTERS), ("words", "characters"), strict=True):
             if length > most:
                 raise ValueError(
                     f"a caption or reference of {name!r} has {length:,} {unit}; METEOR and SPICE take {most:,} at "
@@ -294,9 +283,6 @@ def _refuse_long(references: Mapping[str, Sequence[str]], hypotheses: Mapping[st
 def _no_bars(sentence: str) -> str:
     # METEOR's protocol separates fields by "|||".
     return sentence.replace("|||", "").replace("  ", " ")
-
-
-# --------------------------------------------------------------------------------------------------------------- SPICE
 
 
 def spice_missing() -> str | None:

@@ -57,13 +57,8 @@ _LEVIR_WORDS = "none: split at spaces, ';' and ',' are words, '?' and '.' are dr
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol ready for use.
-
-    Attributes:
-        tokens: captions to strings of tokens separated by spaces.
-        text: description of the numbers, for the record.
-        needs_java: whether ``tokens`` runs Java (METEOR does in any case).
-    """
+    """A protocol ready for use: captions to strings of tokens, the description of the numbers for the record, and
+    whether ``tokens`` runs Java (METEOR does in any case)."""
 
     name: ProtocolName
     tokens: Callable[[Sequence[str]], list[str]]
@@ -143,13 +138,11 @@ class LevirVocabulary:
         Args:
             of: what the captions are, in words.
         """
-        counts: Counter[str] = Counter()
-        number = 0
-        for number, caption in enumerate(captions, start=1):  # noqa: B007  it is their count after the loop
-            counts.update(levir_words(caption))
+        texts = list(captions)
+        counts = Counter(word for caption in texts for word in levir_words(caption))
         kept = sorted(word for word, count in counts.items() if count > _RARE)
         ids = {word: index for index, word in enumerate((*_SPECIALS, *kept))}
-        return cls(ids, f"words counted more than {_RARE} times in the {number} captions of {of}")
+        return cls(ids, f"words counted more than {_RARE} times in the {len(texts)} captions of {of}")
 
     @classmethod
     def read(cls, path: str) -> LevirVocabulary:

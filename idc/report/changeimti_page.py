@@ -9,12 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from idc.changeimti.change_regions import (
-    CLASSES,
-    class_masks,
-    find_regions,
-    regions_in_words,
-)
+from idc.changeimti.change_regions import CLASSES, class_masks, find_regions, regions_in_words
 from idc.changeimti.changeimti_counts import (
     COUNTS_FILE,
     PUBLISHED_SAMPLES,
@@ -29,19 +24,7 @@ from idc.changeimti.questions import LabelledPair
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
 from idc.data.validation.checks import is_changed
-from idc.report.page import (
-    Bullets,
-    Card,
-    Cards,
-    Cell,
-    Facts,
-    Page,
-    Section,
-    Table,
-    Tiles,
-    middle_numbers,
-    write_texts,
-)
+from idc.report.page import Bullets, Card, Cards, Cell, Facts, Page, Section, Table, Tiles, middle_numbers, write_texts
 from idc.report.pair_cards import overlay
 
 PAGE = "page.html"

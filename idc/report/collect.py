@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,7 @@ _PACKAGES = ("torch", "ray", "deepspeed", "diffusers", "mitsuba", "opencv-python
 
 
 def evaluation_page(evaluation: str, pairs: str) -> Path | None:
-    """Write the page of one evaluation into its folder, if it is not there yet; None for pairs without images.
-
-    Raises:
-        ValueError: as :func:`collect`.
-    """
+    """Write the page of one evaluation into its folder, if it is not there yet; None for pairs without images."""
     if not read_manifest(pairs).has_images:
         return None
     path, scores = Path(evaluation) / "report.html", Path(evaluation) / EVALUATION
@@ -76,12 +73,9 @@ def _others(job: ReportJob, first: Evaluation, captions: Sequence[ScoredCaption]
     if taken := job.compare.keys() & {"model", TRUTH, *first.baselines}:
         raise ValueError(f"compare.{min(taken)}: the page has another row of this name; name the captioner")
     references = {row.pair_id: row.references for row in captions}
-    protocol = str(first.protocol.get("name"))
+    same = (references, first.split, str(first.protocol.get("name")), list(first.scores))
     return {
-        name: [
-            load_comparable(folder, references, first.split, protocol, list(first.scores), f"compare.{name}")
-            for folder in folders
-        ]
+        name: [load_comparable(folder, *same, f"compare.{name}") for folder in folders]
         for name, folders in job.compare.items()
     }
 
@@ -91,10 +85,8 @@ def spread_over_types(captions: Sequence[ScoredCaption], count: int) -> list[Sco
     waiting: dict[str | None, list[ScoredCaption]] = {}
     for row in captions:
         waiting.setdefault(row.change_type, []).append(row)
-    rounds = (
-        rows[i] for i in range(max(map(len, waiting.values()), default=0)) for rows in waiting.values() if i < len(rows)
-    )
-    return [row for _, row in zip(range(count), rounds, strict=False)]
+    turns = zip_longest(*waiting.values())
+    return [row for turn in turns for row in turn if row is not None][:count]
 
 
 def by_score(captions: Sequence[ScoredCaption], count: int, best: bool) -> list[ScoredCaption]:
@@ -104,11 +96,7 @@ def by_score(captions: Sequence[ScoredCaption], count: int, best: bool) -> list[
 
 
 def gallery(captions: Iterable[ScoredCaption], pairs: str, procedures: str | None) -> dict[str, Card]:
-    """The pairs with their images and, if they have one, their procedure.
-
-    Raises:
-        ValueError: a captioned pair is not in ``pairs``.
-    """
+    """The pairs with their images and, if they have one, their procedure; all must be in ``pairs``."""
     wanted = {row.pair_id: row for row in captions}
     split = {row.split for row in wanted.values()}
     only = split.pop() if len(split) == 1 and split != {"all"} else None

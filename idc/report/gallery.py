@@ -20,18 +20,7 @@ from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.data.store import iter_rows
 from idc.metrics.changes import UNCLEAR, named_type
 from idc.metrics.hallucination import wilson
-from idc.report.page import (
-    Card,
-    Cards,
-    Facts,
-    Page,
-    Section,
-    Table,
-    Tiles,
-    middle_numbers,
-    reduced,
-    write_texts,
-)
+from idc.report.page import Card, Cards, Facts, Page, Section, Table, Tiles, middle_numbers, reduced, write_texts
 from idc.report.pair_cards import pair_card
 from idc.systems import OBJECTS, REGIONS
 
@@ -107,9 +96,6 @@ def gallery_page(summary: GallerySummary, cards: Sequence[Card]) -> Page:
     ])  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------------------ counting
-
-
 def _summarise(job: CaptionJob) -> GallerySummary:
     warned: Counter[bool | None] = Counter()
     verdicts: Counter[str] = Counter()
@@ -143,9 +129,6 @@ def _share(label: str, count: int, of: int) -> tuple[str, str, str]:
     """The tile of a share with its 95 % interval (Wilson)."""
     low, high = wilson(count / of, of)
     return label, f"{count / of:.0%}", f"{count:,} of {of:,}; 95 % interval {100 * low:.1f} to {100 * high:.1f}"
-
-
-# ------------------------------------------------------------------------------------------------------ pairs to show
 
 
 def _shown(job: CaptionJob, captioned: int) -> list[dict[str, Any]]:

@@ -35,13 +35,8 @@ Text_ = str | Markup
 
 @dataclass(frozen=True, kw_only=True)
 class PageBlock:
-    """A part of a section; one without items is left out with its title.
-
-    Attributes:
-        title: heading above it.
-        note: in small print below the heading.
-        folded: whether the reader has to open it, at its title.
-    """
+    """A part of a section: a heading, small print below it, and whether the reader has to open it at its heading.
+    One without items is left out with its title."""
 
     title: str = ""
     note: Text_ = ""
@@ -87,11 +82,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table(PageBlock):
-    """A table of texts and cells, without the columns in which every cell is empty.
-
-    Attributes:
-        bold: numbers of the rows that stand out.
-    """
+    """A table of texts and cells, without the columns in which every cell is empty; ``bold``: rows that stand out."""
 
     head: Sequence[str]
     items: Sequence[Sequence[object]]
@@ -160,17 +151,8 @@ class BlockGroup(PageBlock):
 
 @dataclass(frozen=True)
 class Card:
-    """A pair.
-
-    Attributes:
-        name: its id.
-        views: label and image, uint8 RGB ``(H, W, 3)``.
-        lines: style (of ``page.css``) and text.
-        tags: short facts in one line.
-        frames: label, image, and whether it is a key frame.
-        bullets: a list of lines.
-        blocks: below all.
-    """
+    """A pair: its id; labels and images (uint8 RGB ``(H, W, 3)``); lines, each with a style of ``page.css``; short
+    facts in one line; frames (label, image, whether it is a key frame); a list of lines; blocks below all."""
 
     name: str
     views: Sequence[tuple[str, np.ndarray]]
@@ -259,9 +241,8 @@ def picture(image: np.ndarray, alt: str, edge: int = IMAGE_EDGE) -> Markup:
         raise ValueError(f"the report takes images as uint8 (H, W, 3), got {image.dtype} {image.shape} for {alt!r}")
     image = reduced(image, edge)
     stream = io.BytesIO()
-    Image.fromarray(image).save(
-        stream, format="JPEG", quality=88, subsampling=0
-    )  # small coloured things keep their colour
+    # Without subsampling small coloured things keep their colour.
+    Image.fromarray(image).save(stream, format="JPEG", quality=88, subsampling=0)
     data = base64.b64encode(stream.getvalue()).decode()
     text = '<img src="data:image/jpeg;base64,{}" alt="{}" width="{}" height="{}" loading="lazy">'
     return Markup(text).format(data, alt, image.shape[1], image.shape[0])

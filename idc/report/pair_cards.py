@@ -41,18 +41,13 @@ def pair_card(
     the words that no reference has.
 
     Args:
-        references: reference captions, may be empty.
-        change_type: the annotated one, if it is known.
-        named_type: the one that the caption names, if it names one.
+        change_type: the annotated one, if it is known; ``named_type``: the one that the caption names.
         mask: ``(H, W)``, non-zero where the scene changed.
         change_map: the captioner's own, float32 ``(Y, X)`` in [0, 1] over the image after.
-        frames: the procedure with both ends, l + 2 images.
+        frames: the procedure with both ends, l + 2 images; ``keyframes``: indices into it, from 1 to l.
         confidence: of the l frames between.
-        keyframes: indices into ``frames`` of the key frames, from 1 to l.
-        scores: of this caption.
         nearest: the caption of the nearest training pair.
-        note: where the pair is from.
-        warning: why the caption is not to be trusted, if there is a reason.
+        note: where the pair is from; ``warning``: why the caption is not to be trusted.
         without_model: what to read in its place, if there is a reason.
     """
     views = [("before", before), ("after", after)]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from idc.data.schema import CHANGE_TYPES
 from idc.evaluation.baselines import CONSTANT, NEAREST, TRAINED, TRUTH
-from idc.evaluation.record import Evaluation, Spread, aggregate, spread
+from idc.evaluation.record import Baseline, Evaluation, SeedSummary, Spread, aggregate, spread
 from idc.metrics.changes import UNCLEAR, TypeAgreement
 from idc.metrics.difference_lists import F1
 from idc.metrics.hallucination import INVENTED, MISSED, Hallucination
@@ -27,18 +26,6 @@ _LABELS = {
 }
 
 
-# ----------------------------------------------------------------------------------------------------------- scores
-
-
-@dataclass(frozen=True)
-class _Scored:
-    """The model, another captioner, a baseline or the upper bound: how it was made, scores, scores of subsets."""
-
-    what: str
-    scores: Mapping[str, Spread]
-    subsets: Mapping[str, Mapping[str, Spread]]
-
-
 def scores_section(evaluations: Sequence[Evaluation], others: Others) -> pg.Section:
     """Scores of all captioners and baselines, as tiles and as tables.
 
@@ -47,39 +34,31 @@ def scores_section(evaluations: Sequence[Evaluation], others: Others) -> pg.Sect
     """
     if not evaluations or not evaluations[0].scores:
         return pg.Section("Scores", [])
-    first, scored = evaluations[0], _scored(evaluations, others)
-    metrics = sorted(first.scores, key=lambda metric: metric != HEADLINE)
-    rows = [[name, *(_cell(of.scores.get(metric)) for metric in metrics)] for name, of in scored.items()]
-    captions = {name: baseline.caption for name, baseline in first.baselines.items() if baseline.caption}
-    compared = [
-        f"{name}{f' (“{captions[name]}”)' if name in captions else ''}: {of.what}."
-        for name, of in scored.items()
-        if of.what
-    ]
-    return pg.Section("Scores", [
-        pg.Tiles([*_tiles(evaluations, scored), *_difference_tile(evaluations)]),
-        pg.Text(note=_about(evaluations)),
-        pg.Table(["", *metrics], rows, bold=[0]),
-        pg.Bullets(compared),
-        pg.Bullets(_warned({"the model": evaluations, **others}), note="With the warning that they are unlike the "
-                "training data:"),
-        _subsets(first, scored, metrics),
-    ])  # fmt: skip
-
-
-def _scored(evaluations: Sequence[Evaluation], others: Others) -> dict[str, _Scored]:
-    """The model and all that the page compares it with, by name."""
-    scored = {}
-    for name, of in {"model": evaluations, **others}.items():
-        summary = aggregate(of)
-        what = str(of[0].training or (f"the captions in {of[0].protocol.get('captioner')}" if name != "model" else ""))
-        scored[name] = _Scored(what, summary.scores, summary.subsets)
-    first = evaluations[0]
+    first, captioners = evaluations[0], {"model": evaluations, **others}
+    what = {"model": str(first.training or "")}
+    for name, of in others.items():
+        what[name] = str(of[0].training or f"the captions in {of[0].protocol.get('captioner')}")
+    scored = {name: aggregate(of) for name, of in captioners.items()}
     truth = {TRUTH: first.upper_bound} if first.upper_bound is not None else {}
     for name, baseline in {**first.baselines, **truth}.items():
         subsets = {part: _spreads(subset.scores) for part, subset in baseline.subsets.items()}
-        scored[name] = _Scored(baseline.what, _spreads(baseline.scores), subsets)
-    return scored
+        scored[name] = SeedSummary(scores=_spreads(baseline.scores), subsets=subsets, type_accuracy=None)
+        what[name] = baseline.what
+    metrics = sorted(first.scores, key=lambda metric: metric != HEADLINE)
+    rows = [[name, *(_cell(of.scores.get(metric)) for metric in metrics)] for name, of in scored.items()]
+    quoted = {name: f" (“{baseline.caption}”)" for name, baseline in first.baselines.items() if baseline.caption}
+    warned = []
+    for name, of in {"the model": evaluations, **others}.items():
+        if shares := [text for evaluation in of if (text := evaluation.warnings()) is not None]:
+            warned.append(f"{name}: {' / '.join(dict.fromkeys(shares))}")
+    return pg.Section("Scores", [
+        pg.Tiles([*_tiles(first, scored, what), *_difference_tile(evaluations)]),
+        pg.Text(note=_about(evaluations)),
+        pg.Table(["", *metrics], rows, bold=[0]),
+        pg.Bullets([f"{name}{quoted.get(name, '')}: {text}." for name, text in what.items() if text]),
+        pg.Bullets(warned, note="With the warning that they are unlike the training data:"),
+        _subsets(first, scored, metrics),
+    ])  # fmt: skip
 
 
 def _about(evaluations: Sequence[Evaluation]) -> str:
@@ -113,27 +92,16 @@ def _spreads(scores: Mapping[str, float]) -> dict[str, Spread]:
     return {name: spread([value]) for name, value in scores.items()}
 
 
-def _warned(captioners: Others) -> list[str]:
-    """Share of the pairs with the warning, one line per captioner that has one to give; all different shares of its
-    seeds."""
-    lines = []
-    for name, evaluations in captioners.items():
-        shares = [text for evaluation in evaluations if (text := evaluation.warnings()) is not None]
-        lines += [f"{name}: {' / '.join(dict.fromkeys(shares))}"] if shares else []
-    return lines
-
-
-def _tiles(evaluations: Sequence[Evaluation], scored: Mapping[str, _Scored]) -> list[tuple[str, str, str]]:
-    first, tiles = evaluations[0], []
+def _tiles(first: Evaluation, scored: Mapping[str, SeedSummary], what: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    tiles, model = [], scored["model"]
     for name, of in scored.items() if HEADLINE in first.scores else ():
-        value, model = of.scores[HEADLINE], scored["model"].scores[HEADLINE]
-        times = f"the model has {model.mean / value.mean:.1f} times as much" if value.mean > 0 and name != TRUTH else ""
-        tiles.append((f"{HEADLINE}-D, {_LABELS.get(name, name)}", _mean(value), of.what if name == "model" else times))
-    accuracy = aggregate(evaluations).type_accuracy
-    if accuracy is not None and first.types is not None:
+        value, ours = of.scores[HEADLINE], model.scores[HEADLINE]
+        times = f"the model has {ours.mean / value.mean:.1f} times as much" if value.mean > 0 and name != TRUTH else ""
+        tiles.append((f"{HEADLINE}-D, {_LABELS.get(name, name)}", _mean(value), what[name] if of is model else times))
+    if model.type_accuracy is not None and first.types is not None:
         chance = f"always {first.types.most_frequent!r} gives {first.types.chance_most_frequent:.0%}"
         label = f"captions that name the right change type, of {first.types.pairs} pairs"
-        tiles.append((label, _mean(accuracy, "%"), chance))
+        tiles.append((label, _mean(model.type_accuracy, "%"), chance))
     return tiles
 
 
@@ -150,7 +118,7 @@ def _difference_tile(evaluations: Sequence[Evaluation]) -> list[tuple[str, str, 
     return [(label, value, f"{interval}{', '.join(baselines)}".rstrip("; "))]
 
 
-def _subsets(first: Evaluation, scored: Mapping[str, _Scored], metrics: Sequence[str]) -> pg.Table:
+def _subsets(first: Evaluation, scored: Mapping[str, SeedSummary], metrics: Sequence[str]) -> pg.Table:
     """Every subset of the model; changed and unchanged pairs of the others too."""
     rows: list[list[str | pg.Cell]] = []
     bold = []
@@ -169,15 +137,13 @@ def _subsets(first: Evaluation, scored: Mapping[str, _Scored], metrics: Sequence
     )
 
 
-# ----------------------------------------------------------------------------------------------------------- claims
-
-
 def claims_section(evaluations: Sequence[Evaluation], others: Others) -> pg.Section:
     """What the captions of every captioner and baseline claim (:mod:`idc.metrics.hallucination`), with intervals, or
     with deviations if there are several seeds."""
-    named = {name: _hallucinations(per_seed) for name, per_seed in {"model": evaluations, **others}.items()}
-    for name, baseline in evaluations[0].baselines.items():
-        named[name] = [baseline.hallucination] if baseline.hallucination is not None else []
+    captioners: dict[str, Sequence[Evaluation | Baseline]] = {"model": evaluations, **others}
+    captioners |= {name: [baseline] for name, baseline in evaluations[0].baselines.items()}
+    named = {name: [of.hallucination for of in per_seed if of.hallucination is not None]
+             for name, per_seed in captioners.items()}  # fmt: skip
     if not named["model"]:
         return pg.Section("Right object, right attributes", [])
     rates = named["model"][0].rates()
@@ -193,10 +159,6 @@ def claims_section(evaluations: Sequence[Evaluation], others: Others) -> pg.Sect
     return pg.Section("Right object, right attributes", [pg.Table(head, rows, note=note, bold=[0])])
 
 
-def _hallucinations(evaluations: Sequence[Evaluation]) -> list[Hallucination]:
-    return [evaluation.hallucination for evaluation in evaluations if evaluation.hallucination is not None]
-
-
 def _claim_cell(hallucinations: Sequence[Hallucination], name: str) -> str:
     """The rate with its interval, or its mean over several seeds with their deviation."""
     rates = [hallucination.rates().get(name) for hallucination in hallucinations]
@@ -208,9 +170,6 @@ def _claim_cell(hallucinations: Sequence[Hallucination], name: str) -> str:
         return f"{over.mean:.1%} ± {100 * over.std:.1f}"
     low, high = hallucinations[0].interval(name)
     return f"{values[0]:.1%} ({100 * low:.1f} to {100 * high:.1f})"
-
-
-# ------------------------------------------------------------------------------------------------------ change types
 
 
 def types_section(evaluations: Sequence[Evaluation]) -> pg.Section:
@@ -241,9 +200,6 @@ def _confusion(types: TypeAgreement) -> pg.Table:
         rows.append([actual, *cells])
     note = "Captions by the right type (rows) and the type that they name (columns)."
     return pg.Table(["", *columns], rows, title="What is named instead", folded=True, note=note)
-
-
-# ------------------------------------------------------------------------------------------------------------- pairs
 
 
 def pairs_section(opening: Sequence[pg.Card], galleries: Mapping[str, Sequence[pg.Card]]) -> pg.Section:

@@ -42,6 +42,7 @@ def test_every_faulty_line_is_named(tmp_path: Path) -> None:
     assert "lacks class" in lines[3]
     assert "allow_unreadable=true" in lines[4]
     assert "in line 1 too" in lines[5]
+    assert "answer must be text, got True" in lines[6]
 
 
 def test_the_job(tmp_path: Path, command: Command) -> None:

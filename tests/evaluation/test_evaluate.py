@@ -211,13 +211,16 @@ def job(pairs: Path, out: Path, **settings: Any) -> EvaluateJob:
 def test_pairs_with_a_warning_are_counted(pairs: Path, tmp_path: Path) -> None:
     class Unsure(ToyCaptioner):
         def describe(self, *images: Any, **options: Any) -> list[Description]:
-            return [replace(one, familiarity=0.001) for one in super().describe(*images, **options)]
+            described = super().describe(*images, **options)
+            return [replace(one, familiarity=0.001 if "moved" in one.best.caption else 0.02) for one in described]
 
     few = job(pairs, tmp_path / "o", max_pairs=4, constant_candidates=0, nearest_train_pairs=0)
     found = run_evaluation(few, lambda: Unsure(by_brightness))
-    assert found.warned == 4
-    text = "warned as unlike the training data: 4 of 4 pairs (100.0 %; 95 % interval 51.0 to 100.0)"
+    assert found.warned == 2
+    text = "warned as unlike the training data: 2 of 4 pairs (50.0 %; 95 % interval 15.0 to 85.0)"
     assert text in evaluation_table(found)
+    silent = run_evaluation(few.model_copy(update={"out": str(tmp_path / "s")}), lambda: ToyCaptioner(by_brightness))
+    assert silent.warned is None, "it does not estimate it"
 
 
 def test_a_split_is_captioned_and_scored_with_baselines(pairs: Path, tmp_path: Path) -> None:

@@ -41,9 +41,6 @@ def compared(champion: frozenset[int], candidate: frozenset[int]) -> SystemCompa
     return compare_systems(scored(champion)[1], scored(candidate)[1], "coco", resamples=500, exchanges=500)
 
 
-FEW = frozenset(range(6))
-
-
 def test_a_set_too_small_to_rule_out_a_loss_keeps_the_champion() -> None:
     """Each has three errors of its own: the difference is about 0, and the interval wide."""
     found = compared(frozenset({0, 1, 2}), frozenset({10, 11, 12}))
@@ -72,15 +69,25 @@ def test_the_lower_end_decides(low: float, high: float, verdict: str) -> None:
         decide(found, "METEOR", 0.05)
 
 
-def test_a_version_has_no_score_that_is_not_defined_and_can_be_read_again(tmp_path: Path) -> None:
-    artifact = tmp_path / "artifact"
-    artifact.mkdir()
-    (artifact / "config.json").write_text("{}")
-    evaluation, rows = scored(frozenset(), pairs=1)
-    more = {"data": {"data_set": "rendered", "fingerprint": "f00d"}, "pairs": "data/pairs"}
-    marks = {"artifact": captioning_identity(artifact), "protocol": {**evaluation.protocol, **more}}
-    ev.save(tmp_path / "evaluation", evaluation.model_copy(update=marks), rows)
-    version = checked_evaluation(tmp_path / "evaluation", artifact)
+DATA = {"data_set": "rendered", "fingerprint": "f00d"}
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Path:
+    (tmp_path / "artifact").mkdir()
+    (tmp_path / "artifact/config.json").write_text("{}")
+    return tmp_path / "artifact"
+
+
+def of_artifact(artifact: Path, pairs: int) -> tuple[ev.Evaluation, list[ev.ScoredCaption]]:
+    evaluation, rows = scored(frozenset(), pairs)
+    protocol = {**evaluation.protocol, "data": DATA, "pairs": "data/pairs", "captioner": "runs/a"}
+    return evaluation.model_copy(update={"artifact": captioning_identity(artifact), "protocol": protocol}), rows
+
+
+def test_a_version_has_no_score_that_is_not_defined_and_can_be_read_again(artifact: Path) -> None:
+    ev.save(artifact.parent / "evaluation", *of_artifact(artifact, pairs=1))
+    version = checked_evaluation(artifact.parent / "evaluation", artifact)
     assert "BLEU-4" in version.scores
     assert "CIDEr" not in version.scores
     assert ScoredVersion.model_validate_json(version.model_dump_json()) == version
@@ -98,19 +105,13 @@ def test_a_version_has_no_score_that_is_not_defined_and_can_be_read_again(tmp_pa
     ids=["unmarked", "another", "train", "scoreless", "altered"],
 )
 def test_an_evaluation_that_tells_nothing_of_the_artifact_is_refused(
-    tmp_path: Path, changes: dict[str, object], message: str
+    artifact: Path, changes: dict[str, object], message: str
 ) -> None:
-    evaluation, rows = scored(FEW, pairs=12)
-    data = {"data_set": "rendered", "fingerprint": "f00d"}
-    protocol = {**evaluation.protocol, "data": data, "pairs": "data/pairs", "captioner": "runs/a"}
-    artifact = tmp_path / "artifact"
-    artifact.mkdir()
-    (artifact / "config.json").write_text("{}")
-    found = evaluation.model_copy(update={"artifact": captioning_identity(artifact), "protocol": protocol})
-    ev.save(tmp_path / "good", found, rows)
-    assert checked_evaluation(tmp_path / "good", artifact).key == ("f00d", "test", 12, "coco")
+    found, rows = of_artifact(artifact, pairs=12)
+    ev.save(artifact.parent / "good", found, rows)
+    assert checked_evaluation(artifact.parent / "good", artifact).key == ("f00d", "test", 12, "coco")
     if "variant" in changes:
-        changes = {"protocol": {**protocol, "data": {**data, **changes}}}
-    ev.save(tmp_path / "bad", found.model_copy(update=changes), rows)
+        changes = {"protocol": {**found.protocol, "data": {**DATA, **changes}}}
+    ev.save(artifact.parent / "bad", found.model_copy(update=changes), rows)
     with pytest.raises(ValueError, match=message):
-        checked_evaluation(tmp_path / "bad", artifact)
+        checked_evaluation(artifact.parent / "bad", artifact)

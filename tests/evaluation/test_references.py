@@ -13,7 +13,8 @@ import pytest
 from idc.config import load
 from idc.data.config import ImportJob
 from idc.data.readers.layouts import find_layout
-from idc.evaluation.references import KnownReferences, read_captions, read_references
+from idc.evaluation.record import Prediction
+from idc.evaluation.references import read_captions, read_references
 from tests.data import small_sets
 from tests.data.official_layouts import Official
 
@@ -45,17 +46,17 @@ def file(path: Path, content: Any) -> Path:
 )  # fmt: skip
 def test_every_form_of_references_gives_the_same(name: str, content: Any, tmp_path: Path) -> None:
     found = read_references(file(tmp_path / name, content))
-    assert {known.pair_id: known.captions for known in found} == TWO
+    assert {pair.pair_id: pair.references for pair in found} == TWO
 
 
 def test_what_else_is_known_of_a_pair_is_kept(tmp_path: Path) -> None:
     row = {"pair_id": "a", "captions": ["x"], "change_type": "move", "split": "valid"}
     assert read_references(file(tmp_path / "r.jsonl", [row])) == [
-        KnownReferences("a", ["x"], change_type="move", split="val")
+        Prediction(pair_id="a", caption="", references=["x"], change_type="move", split="val")
     ]
     levir = {"images": [{"filename": "t.png", "split": "test", "changeflag": 0, "sentences": [{"raw": "same"}]}]}
     assert read_references(file(tmp_path / "r.json", levir)) == [
-        KnownReferences("t", ["same"], changed=False, split="test")
+        Prediction(pair_id="t", caption="", references=["same"], changed=False, split="test")
     ]
 
 
@@ -127,7 +128,9 @@ def test_a_broken_file_of_references_is_named_by_its_place(name: str, text: str,
 
 def test_rows_of_one_caption_add_to_what_is_known_of_their_pair(tmp_path: Path) -> None:
     rows = [{"pair_id": "a", "caption": "x", "split": "test"}, {"pair_id": "a", "caption": "y", "change_type": "move"}]
-    assert read_references(file(tmp_path / "r.jsonl", rows)) == [KnownReferences("a", ["x", "y"], "move", split="test")]
+    assert read_references(file(tmp_path / "r.jsonl", rows)) == [
+        Prediction(pair_id="a", caption="", references=["x", "y"], change_type="move", split="test")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,7 @@ import pytest
 from idc.evaluation import record as ev
 from idc.evaluation.record import ScoredCaption
 from idc.evaluation.score import evaluate_captions
-from idc.evaluation.significance import (
-    SEED,
-    ScoreMatrix,
-    bootstrap,
-    compare_systems,
-    intervals,
-)
+from idc.evaluation.significance import SEED, ScoreMatrix, bootstrap, compare_systems, intervals
 from idc.metrics.coco import CocoScorer
 from idc.metrics.java import Meteor
 from idc.metrics.protocols import get_protocol

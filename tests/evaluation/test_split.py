@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from idc.captioning.contract import Captioner, Description
+from idc.captioning.contract import Captioner
 from idc.config import load
 from idc.data.images import encode_png
 from idc.data.pipeline import run_local
 from idc.data.schema import ChangePair
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import run_evaluation
-from idc.evaluation.split import SplitBatches, caption_split, warned_pairs
+from idc.evaluation.split import SplitBatches, caption_split
 from tests.captioning.toy import ToyCaptioner
 from tests.folders import write_rows
 
@@ -78,23 +77,10 @@ def test_batches_are_full_whatever_the_parts(tmp_path: Path) -> None:
     assert SplitBatches(str(tmp_path / "pairs"), "all", 7, 4).num_chunks == 2
 
 
-def test_pairs_unlike_the_training_data_are_known_afterwards(tmp_path: Path) -> None:
-    class Choosy(Bright):
-        def describe(self, *images: Any, **options: Any) -> list[Description]:
-            found = super().describe(*images, **options)
-            return [replace(one, familiarity=0.01 if "1" in one.best.caption else 0.02) for one in found]
-
-    pairs = make_pairs(tmp_path / "pairs")
-    caption_split(job(pairs, tmp_path / "o1"), loading(Choosy()), quiet, "w")
-    assert warned_pairs(str(tmp_path / "o1")) == {"p09", "p11", "p13", "p15", "p17"}
-    caption_split(job(pairs, tmp_path / "o2"), loading(Bright()), quiet, "w")
-    assert warned_pairs(str(tmp_path / "o2")) is None, "it does not estimate it"
-
-
 def test_captions_of_other_weights_are_not_taken(tmp_path: Path) -> None:
     pairs = make_pairs(tmp_path / "pairs")
     said = caption_split(job(pairs, tmp_path / "o"), loading(Bright()), quiet, "w")
-    assert said == {f"p{i:02d}": f"it became {i + 1}" for i in range(1, 22, 2)}
+    assert said.captions == {f"p{i:02d}": f"it became {i + 1}" for i in range(1, 22, 2)}
     with pytest.raises(ValueError, match="another configuration or other inputs"):
         caption_split(job(pairs, tmp_path / "o"), loading(Bright()), quiet, "other")
     for calls in (4, 0):  # the second time all fits and is kept

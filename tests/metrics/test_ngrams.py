@@ -23,13 +23,12 @@ def captions(count: int, seed: int) -> tuple[dict[str, list[str]], dict[str, str
     return references, {name: text([*WORDS, "zebra"], 0) for name in references}
 
 
-@pytest.mark.parametrize("seed", [0])
-def test_every_number_is_pycocoevalcaps(seed: int) -> None:
+def test_every_number_is_pycocoevalcaps() -> None:
     from pycocoevalcap.bleu.bleu import Bleu
     from pycocoevalcap.cider.cider import Cider
     from pycocoevalcap.rouge.rouge import Rouge
 
-    references, predictions = captions(150, seed)
+    references, predictions = captions(150, 0)
     for part in (list(references), list(references)[::3]):
         gts = {name: references[name] for name in part}
         res = {name: [predictions[name]] for name in part}

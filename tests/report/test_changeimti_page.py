@@ -9,15 +9,7 @@ import pytest
 from idc.changeimti.changeimti_counts import COUNTS_FILE, ChangeImtiCounts
 from idc.report.changeimti_page import PAGE
 from jobs import build_changeimti
-from tests.changeimti.small_mci import (
-    PIXEL,
-    ROAD_CENTER,
-    ROAD_LEFT,
-    ROOF_LOW_RIGHT,
-    ROOF_TOP,
-    MciFolder,
-    label_of,
-)
+from tests.changeimti.small_mci import PIXEL, ROAD_CENTER, ROAD_LEFT, ROOF_LOW_RIGHT, ROOF_TOP, MciFolder, label_of
 from tests.report.html_page import HtmlPage
 
 EVIL = "<script>alert(1)</script> {{ 7 * 7 }}"

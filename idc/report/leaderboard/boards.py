@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -42,15 +42,12 @@ class BoardRow:
 
     Attributes:
         kind: run, baseline, upper bound or published.
-        name: method or setting.
         source: paper and table, or the setting's supervision and what distinguishes it.
         values: metric -> its values over the seeds, in printed units.
-        intervals: metric -> 95 % interval over the pairs, of the first seed, in printed units, where it is known.
-        seeds: of its evaluations.
         pairs: scored pairs, if known.
-        mark: what a reader must know before comparing.
-        footnote: printed once below the table.
+        mark: what a reader must know before comparing; ``footnote``: printed once below the table.
         setting: fingerprint of a run's setting; the rows of one setting have the same ``origin``: how it was made.
+        intervals: metric -> 95 % interval over the pairs, of the first seed, in printed units, where it is known.
     """
 
     kind: str
@@ -68,12 +65,8 @@ class BoardRow:
 
 @dataclass(frozen=True)
 class Board:
-    """A table of one split, variant, subset and protocol; its numbers may be compared.
-
-    Attributes:
-        metrics: the columns, in order.
-        rows: best first by CIDEr, or by the last column if there is no CIDEr.
-    """
+    """A table of one split, variant, subset and protocol, whose numbers may be compared; best rows first, by CIDEr or
+    else by the last column."""
 
     split: str
     variant: str
@@ -113,20 +106,17 @@ def gather_boards(runs: Sequence[str]) -> list[DataSetPage]:
     Raises:
         ValueError: a folder is missing or holds no evaluation, or an evaluation's data set is not known.
     """
-    folders = find(runs)
-    scored = [read_scored_runs(folder) for folder in folders if (folder / EVALUATION).exists()]
+    folders, official = find(runs), load_published().data_sets
     answered = [(folder, _read_answers(folder / ANSWERS)) for folder in folders if (folder / ANSWERS).exists()]
-    official = load_published().data_sets
     pages: dict[str, DataSetPage] = {}
-    for run in scored:
-        page = pages.setdefault(run.data.key, DataSetPage(run.data.key, run.data.title, official.get(run.data.key)))
+    for run in (read_scored_runs(folder) for folder in folders if (folder / EVALUATION).exists()):
+        page = pages.setdefault(run.key, DataSetPage(run.key, run.title, official.get(run.key)))
         same = run.evaluation.fingerprint
         if same and (twin := next((o for o in page.scored if o.evaluation.fingerprint == same), None)):
             page.notes.append(f"{run.folder} is the same evaluation as {twin.folder} and is counted once")
         else:
             page.scored.append(run)
-    names = [*official, *(result.data_set for _, result in answered)]
-    for key in names:
+    for key in (*official, *(result.data_set for _, result in answered)):
         pages.setdefault(key, DataSetPage(key, official[key].title if key in official else key, official.get(key)))
     for page in pages.values():
         rows = [*_runs(page), *_compared(page), *_published(page.key)]
@@ -136,42 +126,57 @@ def gather_boards(runs: Sequence[str]) -> list[DataSetPage]:
     return sorted(pages.values(), key=lambda page: (not page.scored, page.title))
 
 
-# --------------------------------------------------------------------------------------------------------------- rows
-
 BoardKey = tuple[str, str, str, str]
 """Split, variant, subset, protocol: a table."""
 
 
-def _settings(page: DataSetPage) -> list[list[ScoredRuns]]:
-    """The runs of each setting, in the order of their seeds."""
+def _runs(page: DataSetPage) -> Iterator[tuple[BoardKey, BoardRow]]:
+    """A row for each setting in each of its tables."""
     settings: dict[str, list[ScoredRuns]] = {}
     for run in page.scored:
         settings.setdefault(run.setting, []).append(run)
-    return [
-        sorted(runs, key=lambda run: (run.seed is None, run.seed or 0, str(run.folder))) for runs in settings.values()
-    ]
+    for runs in settings.values():
+        runs.sort(key=lambda run: (run.seed is None, run.seed or 0, str(run.folder)))
+        first = runs[0].evaluation
+        row = _setting_row(page, runs)
+        lost = next(filter(None, (_unrecorded(run.evaluation.protocol.get("commit")) for run in runs)), "")
+        for subset, pairs in _subset_sizes(first).items():
+            scores = [_scores(run.evaluation, subset)[0] for run in runs]
+            if values := _over_seeds(scores):
+                typed = first.types.pairs if TYPE_ACCURACY in values and first.types is not None else pairs
+                marks = [row.mark, _unofficial(page.official, first.split, subset, pairs)]
+                marks += [f"{TYPE_ACCURACY}: of {typed:,} pairs"] if typed != pairs else []
+                yield (
+                    _board_key(runs[0], subset),
+                    replace(
+                        row, values=values, pairs=pairs, mark=_joined(*marks, lost), intervals=_scores(first, subset)[1]
+                    ),
+                )
+        for protocol in first.extra_protocols:
+            values = _over_seeds([_defined(run.evaluation.extra_protocols[protocol]) for run in runs])
+            mark = _joined(row.mark, _unofficial(page.official, first.split, ALL, first.pairs), lost)
+            board_key = (*_board_key(runs[0], ALL)[:3], protocol)
+            yield board_key, replace(row, values=values, pairs=first.pairs, mark=mark)
 
 
-def _run(
-    page: DataSetPage,
-    runs: Sequence[ScoredRuns],
-    subset: str,
-    pairs: int,
-    values: dict[str, Spread],
-    intervals: Mapping[str, Interval] | None = None,
-) -> BoardRow:
-    """The row of a setting."""
+def _over_seeds(scores: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
+    """The metrics that all seeds have, in printed units."""
+    shared = [metric for metric in scores[0] if all(metric in of_seed for of_seed in scores)]
+    return {metric: spread([100 * of_seed[metric] for of_seed in scores]) for metric in shared}
+
+
+def _joined(*texts: str) -> str:
+    return "; ".join(filter(None, texts))
+
+
+def _setting_row(page: DataSetPage, runs: Sequence[ScoredRuns]) -> BoardRow:
+    """The row of a setting, without its numbers."""
     first, seeds = runs[0], tuple(run.seed for run in runs)
     protocols = [run.evaluation.protocol for run in runs]
     others = [other.settings for other in page.scored if other.settings.get("system") == first.settings.get("system")]
-    twice = "a seed occurs twice" if len(set(seeds)) < len(seeds) and None not in seeds else ""
-    unofficial = _unofficial(page.official, first.evaluation.split, subset, pairs)
-    types = first.evaluation.types if TYPE_ACCURACY in values else None
-    typed = f"{TYPE_ACCURACY}: of {types.pairs:,} pairs" if types is not None and types.pairs != pairs else ""
-    lost = next(filter(None, (_unrecorded(protocol.get("commit")) for protocol in protocols)), "")
     training = first.evaluation.training
     taught = f"supervision: {training.supervision}" if training is not None and training.supervision else ""
-    differences = _differences(first.settings, others) or str(protocols[0].get("captioner", ""))
+    source = _joined(taught, _differences(first.settings, others) or str(protocols[0].get("captioner", "")))
 
     def recorded(key: str, separator: str) -> str:
         return separator.join(dict.fromkeys(text for protocol in protocols if (text := str(protocol.get(key) or ""))))
@@ -179,41 +184,21 @@ def _run(
     return BoardRow(
         kind=RUN,
         name=first.name,
-        source=(source := "; ".join(filter(None, [taught, differences]))),
-        values=values,
+        source=source,
+        values={},
         seeds=seeds,
-        pairs=pairs,
-        mark="; ".join(filter(None, [twice, unofficial, typed, lost])),
+        mark="a seed occurs twice" if len(set(seeds)) < len(seeds) and None not in seeds else "",
         setting=first.setting,
         origin={
             "folders": ", ".join(str(run.folder) for run in runs),
             "settings": source,
             "selected by": recorded("selection", "; "),
             "evaluation": recorded("command", "; ") or "not recorded",
-            "training": "; ".join(filter(None, (run.training for run in runs))) or "not recorded",
+            "training": _joined(*(run.training for run in runs)) or "not recorded",
             "commit": recorded("commit", ", "),
-            "pairs": f"{protocols[0].get('pairs', '')} ({first.data.fingerprint})",
+            "pairs": f"{protocols[0].get('pairs', '')} ({first.data})",
         },
-        intervals=intervals or {},
     )
-
-
-def _runs(page: DataSetPage) -> Iterator[tuple[BoardKey, BoardRow]]:
-    """A row for each setting in each of its tables."""
-    for runs in _settings(page):
-        first = runs[0].evaluation
-        for subset, pairs in _subset_sizes(first).items():
-            per_seed = [_scores(run.evaluation, subset)[0] for run in runs]
-            shared = [metric for metric in per_seed[0] if all(metric in scores for scores in per_seed)]
-            if values := {metric: spread([100 * scores[metric] for scores in per_seed]) for metric in shared}:
-                row = _run(page, runs, subset, pairs, values, _scores(first, subset)[1])
-                yield _board_key(runs[0], subset), row
-        for protocol, scores in first.extra_protocols.items():
-            values = {
-                name: spread([100 * run.evaluation.extra_protocols[protocol][name] for run in runs])
-                for name in _defined(scores)
-            }
-            yield (*_board_key(runs[0], ALL)[:3], protocol), _run(page, runs, ALL, first.pairs, values)
 
 
 def _compared(page: DataSetPage) -> Iterator[tuple[BoardKey, BoardRow]]:
@@ -227,7 +212,7 @@ def _compared(page: DataSetPage) -> Iterator[tuple[BoardKey, BoardRow]]:
             # Every run scores the baselines anew: a difference in the last bits must not make a second row.
             rounded = {metric: round(value, 9) for metric, value in scores.items()}
             board_key = _board_key(run, subset)
-            mark = fingerprint(board_key, name, pairs, rounded, run.data.fingerprint)
+            mark = fingerprint(board_key, name, pairs, rounded, run.data)
             if scores and mark not in seen:
                 seen.add(mark)
                 yield (
@@ -275,7 +260,7 @@ def _published(data_set: str) -> Iterator[tuple[BoardKey, BoardRow]]:
 
 
 def _board_key(run: ScoredRuns, subset: str) -> BoardKey:
-    return (run.evaluation.split, run.data.variant, subset, str(run.evaluation.protocol.get("name", "not stated")))
+    return (run.evaluation.split, run.variant, subset, str(run.evaluation.protocol.get("name", "not stated")))
 
 
 def _subset_sizes(evaluation: Evaluation) -> dict[str, int]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -79,16 +78,8 @@ class PublishedRows(_Record):
         return self
 
 
-@dataclass(frozen=True)
-class PublishedRow:
-    """A method in a table of a paper.
-
-    Attributes:
-        method: as printed.
-        own: whether the paper proposes it.
-        values: metric -> number as printed; metrics that are not printed are missing.
-        table: the table that prints it.
-    """
+class PublishedRow(NamedTuple):
+    """A method, as printed, in a table of a paper that may propose it itself, and its numbers as printed by metric."""
 
     method: str
     own: bool

@@ -30,30 +30,14 @@ _NOT_A_SETTING = frozenset({"seed", "name", "runs", *OPERATIONAL})
 
 
 @dataclass(frozen=True)
-class Data:
-    """The data of an evaluation.
-
-    Attributes:
-        key: names the page: an official data set, or a folder's name with its fingerprint.
-        title: the page's heading.
-        variant: how the official data were altered, if they were.
-        fingerprint: of the pairs.
-    """
-
-    key: str
-    title: str
-    variant: str = ""
-    fingerprint: str = ""
-
-
-@dataclass(frozen=True)
 class ScoredRuns:
     """An evaluation with its origin.
 
     Attributes:
         folder: where it was found.
-        evaluation: its record.
-        data: its data set.
+        key, title: of the page: an official data set, or a folder's name with its fingerprint.
+        variant: how the official data were altered, if they were.
+        data: fingerprint of the pairs.
         setting: fingerprint of everything but the seed.
         settings: the artifact's config, flat, without keys in which runs of one setting may differ.
         name: of the system and run.
@@ -63,7 +47,10 @@ class ScoredRuns:
 
     folder: Path
     evaluation: Evaluation
-    data: Data
+    key: str
+    title: str
+    variant: str
+    data: str
     setting: str
     settings: dict[str, Any]
     name: str
@@ -93,54 +80,52 @@ def find(runs: Sequence[str]) -> list[Path]:
 
 
 def read_scored_runs(folder: Path) -> ScoredRuns:
-    """Read an evaluation and find its origin."""
+    """Read an evaluation and find its origin.
+
+    Raises:
+        ValueError: it does not record its data set.
+    """
     evaluation = load_evaluation(folder)
-    captioner = str(evaluation.protocol.get("captioner", ""))
-    home = _home(folder, captioner)
-    config, seed, name = _artifact(home, captioner, folder)
-    data = _data(evaluation, folder)
-    same = (data.key, data.variant, data.fingerprint, evaluation.split, evaluation.pairs, evaluation.references)
-    protocol = [evaluation.protocol.get(key) for key in ("name", "selection")]
+    protocol, official = evaluation.protocol, load_published().data_sets
+    about, captioner = protocol.get("data"), str(protocol.get("captioner", ""))
+    if not isinstance(about, dict):
+        raise ValueError(f"{folder} does not record its data set; score it with pairs=, the folder of its pairs")
+    key, data, variant = (str(about.get(name, "")) for name in ("data_set", "fingerprint", "variant"))
+    title = f"{key.replace('_', ' ').capitalize()} pairs ({protocol.get('pairs', '')})"
+    if key in official:
+        title = official[key].title
+    else:
+        key = "-".join(filter(None, [key.replace("/", "-"), data[:8]]))
+    # Relative paths start from the nearest folder above that has the captioner, else from the current one.
+    above = folder.absolute().parents
+    home = next((up for up in above if captioner and (up / captioner).exists()), Path())
+    artifacts = [home / captioner, folder.parent / "artifact"] if captioner else []
+    record = next((r for path in artifacts if "system" in (r := _json(path / "config.json"))), None)
+    origin = next((o for path in artifacts if (o := _json(path.parent / ORIGIN))), None)
+    config: dict[str, Any] = {}
+    name, seed = Path(captioner).stem if captioner else folder.name, None
+    if record is not None:
+        system, job = str(record["system"]), record["config"].get("job", record["config"])
+        config = {"system": system, **_setting(record["config"], home)}
+        seed = job.get("train", {}).get("seed") if isinstance(job, dict) else None
+        name = str(job.get("name", "")) if isinstance(job, dict) else ""
+        run = name.removesuffix(str(seed)).rstrip("-_ ") if seed is not None else name
+        name = system if run in ("", system) else f"{system} {run}"
+    same = (key, variant, data, evaluation.split, evaluation.pairs, evaluation.references)
+    rules = [protocol.get(rule) for rule in ("name", "selection")]
     return ScoredRuns(
         folder=folder,
         evaluation=evaluation,
+        key=key,
+        title=title,
+        variant=variant,
         data=data,
-        setting=fingerprint(same, protocol, sorted(evaluation.scores), config if config is not None else captioner),
-        settings=_flat(config) if config is not None else {},
+        setting=fingerprint(same, rules, sorted(evaluation.scores), config or captioner),
+        settings=_flat(config) if config else {},
         name=name,
         seed=seed,
-        training=_training(home, captioner, folder),
+        training="" if origin is None else f"{origin.get('command', '')} ({origin.get('commit', '')})",
     )
-
-
-def _home(folder: Path, captioner: str) -> Path:
-    """The folder that an evaluation's relative paths start from: the nearest one above it that has the captioner, else
-    the current one."""
-    return next((above for above in folder.absolute().parents if captioner and (above / captioner).exists()), Path())
-
-
-def _artifact(home: Path, captioner: str, folder: Path) -> tuple[dict[str, Any] | None, int | None, str]:
-    """(Config without the keys in which runs of one setting may differ, seed, name)."""
-    for path in (home / captioner, folder.parent / "artifact"):
-        record = _json(path / "config.json") if captioner else {}
-        if "system" in record:
-            config = record["config"]
-            job = config.get("job", config)
-            system = str(record["system"])
-            name = str(job.get("name", "")) if isinstance(job, dict) else ""
-            plain = {"system": system, **_setting(config, home)}
-            seed = job.get("train", {}).get("seed") if isinstance(job, dict) else None
-            run = name.removesuffix(str(seed)).rstrip("-_ ") if seed is not None else name
-            return plain, seed, system if run in ("", system) else f"{system} {run}"
-    return None, None, Path(captioner).stem if captioner else folder.name
-
-
-def _training(home: Path, captioner: str, folder: Path) -> str:
-    """Command and commit from ``origin.json``, which a training writes next to its artifact."""
-    for path in (home / captioner, folder.parent / "artifact"):
-        if captioner and (origin := _json(path.parent / ORIGIN)):
-            return f"{origin.get('command', '')} ({origin.get('commit', '')})"
-    return ""
 
 
 def _setting(value: Any, home: Path) -> Any:
@@ -156,21 +141,6 @@ def _setting(value: Any, home: Path) -> Any:
         if (home / value / MANIFEST).exists():
             return read_manifest(str(home / value)).fingerprint
     return value
-
-
-def _data(evaluation: Evaluation, folder: Path) -> Data:
-    """The data set that the evaluation records."""
-    about, pairs = evaluation.protocol.get("data"), evaluation.protocol.get("pairs", "")
-    if not isinstance(about, dict):
-        raise ValueError(f"{folder} does not record its data set; score it with pairs=, the folder of its pairs")
-    name = str(about.get("data_set", ""))
-    digest = str(about.get("fingerprint", ""))
-    variant = str(about.get("variant", ""))
-    official = load_published().data_sets
-    if name in official:
-        return Data(name, official[name].title, variant, digest)
-    title = f"{name.replace('_', ' ').capitalize()} pairs ({pairs})"
-    return Data("-".join(filter(None, [name.replace("/", "-"), digest[:8]])), title, variant, digest)
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -14,18 +14,7 @@ from idc.data.images import decode_image
 from idc.data.store import Manifest, Reject, iter_rows, iter_tables, read_rejects
 from idc.mining.config import MinePairsJob
 from idc.mining.features_folder import FEATURES
-from idc.report.page import (
-    Bullets,
-    Card,
-    Cards,
-    Facts,
-    Page,
-    Section,
-    Table,
-    Tiles,
-    middle_numbers,
-    write_texts,
-)
+from idc.report.page import Bullets, Card, Cards, Facts, Page, Section, Table, Tiles, middle_numbers, write_texts
 
 PAGE = "mining.html"
 _SHARES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)

@@ -9,28 +9,9 @@ from idc.data.images import decode_image
 from idc.data.schema import SPLITS
 from idc.data.validation.duplicates import Leak
 from idc.data.validation.published import ALL, CountComparison
-from idc.data.validation.report import (
-    COLUMNS,
-    Validation,
-    errors_line,
-    leaked,
-    published_count_rows,
-    statistics_row,
-)
+from idc.data.validation.report import COLUMNS, Validation, errors_line, leaked, published_count_rows, statistics_row
 from idc.data.validation.run import Example, ValidationFindings
-from idc.report.page import (
-    BlockGroup,
-    Bullets,
-    Card,
-    Cards,
-    Facts,
-    Page,
-    PageBlock,
-    Section,
-    Table,
-    Text,
-    Tiles,
-)
+from idc.report.page import BlockGroup, Bullets, Card, Cards, Facts, Page, PageBlock, Section, Table, Text, Tiles
 from idc.report.pair_cards import overlay
 
 
