@@ -157,11 +157,13 @@ def _effects(
 def column_values(column: ColumnConfig, plans: Sequence[TrialPlan], store: Path) -> list[float]:
     """The column's number in each of a row's trials that has it; scores times 100."""
     metric, subset = column.metric, column.subset
+    steps: Sequence[Step | None]
+    keys: tuple[str, ...] = (metric,)
     if metric == TOKENS_PER_SECOND:
-        steps, keys = [plan.steps.speed for plan in plans[:1]], (metric,)
+        steps = [plan.steps.speed for plan in plans[:1]]
     elif metric in TRAINING_COSTS:
         last = [plan.steps.work[-1] for plan in plans]
-        steps, keys = [step for step in last if step.train is not None], TRAINING_COSTS[metric]
+        steps, keys = [step if step.train is not None else None for step in last], TRAINING_COSTS[metric]
     elif metric == JUDGE:
         steps, keys = [plan.steps.judge for plan in plans], (subset or "",)
     elif column.of_answers:
