@@ -188,7 +188,7 @@ DAMAGE: list[tuple[Callable[[Path], Any], str]] = [
         head(lambda config: config["files"].remove("adapter/adapter_config.json")),
         "is damaged: its adapter has no adapt",
     ),
-    (head(lambda config: config["base"].pop("fingerprint")), r"base.fingerprint is None, not text; copy the artifact"),
+    (head(lambda config: config["base"].pop("fingerprint")), r"base.fingerprint: Field required; copy the artifact"),
     (
         lambda folder: (folder / "processor" / "tokenizer.json").unlink(),
         "is incomplete, processor/tokenizer.json is mi",
