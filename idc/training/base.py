@@ -17,9 +17,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict
 
-from idc.config import first_error
 from idc.training.hashing import combined_hash, file_hash
 from idc.util import logs
 from idc.util.shipped_weights import BASES, shipped_weights
@@ -67,18 +66,6 @@ class BaseName:
         name = str(path.absolute()) if path.is_dir() and source not in BASES else source
         cached = folder.parent.name == "snapshots"  # the hub's cache names the folder by the commit
         return cls(name, family, base_fingerprint(folder, weights), folder.name if cached else None)
-
-    @classmethod
-    def from_dict(cls, value: Any) -> BaseName:
-        """The inverse of :meth:`to_dict`.
-
-        Raises:
-            ValueError: a field is missing, unknown or no text.
-        """
-        try:
-            return TypeAdapter(cls).validate_python(value)
-        except ValidationError as error:
-            raise ValueError(f"base.{first_error(error)}") from None
 
     def to_dict(self) -> dict[str, str]:
         """JSON-able, without the fields that are None."""

@@ -196,7 +196,10 @@ DAMAGE: list[tuple[Callable[[Path], Any], str]] = [
     (lambda folder: (folder / "config.json").unlink(), "is not an artifact"),
     (config("{"), "config.json cannot be read as JSON"),
     (config('{"model_type": "clip"}'), "does not describe an artifact"),
-    (head(lambda config: config.update(format_version=99)), "has format version 99, this program reads 1 to 2"),
+    (
+        head(lambda config: config.update(format_version=99)),
+        "config.json: format_version: Input should be 1 or 2; copy the artifact again, or train",
+    ),
     (head(lambda config: config.update(system="procap")), "of 'procap', not of 'toy'"),
 ]
 
