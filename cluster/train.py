@@ -304,8 +304,8 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, tracked: s
 
         announced: frozenset[str] = frozenset()
 
-        def report(self, metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
-            super().report(metrics, checkpoint_dir, step)
+        def report(self, metrics: dict[str, Any], checkpoint: Path) -> None:
+            super().report(metrics, checkpoint)
             ray.train.report(metrics)
 
         def preemption_announced(self) -> bool:

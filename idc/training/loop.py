@@ -11,7 +11,6 @@ import contextlib
 import json
 import math
 import resource
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -145,21 +144,11 @@ class _Run:
         return f"deepspeed-zero{self.train.zero_stage}"
 
     def save(self) -> None:
-        """A checkpoint of this step, from all ranks. What a failed one has written is removed."""
+        """A checkpoint of this step, from all ranks."""
         self.window.reduce()
         if self.best is not None:
             self.kept_bests = [*self.kept_bests, self.best["step"]][-self.train.keep_last :]
         folder = self.context.checkpoint_folder(self.step)
-        try:
-            self._write(folder)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        if self.is_main:
-            logs.event("checkpoint", step=self.step, steps=self.total)
-            self._drop_bests(set(self.kept_bests))
-
-    def _write(self, folder: Path) -> None:
         self.engine.save(folder)
         if self.is_main:
             state = {
@@ -175,7 +164,10 @@ class _Run:
                 "window": self.window.state(),
             }
             (folder / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
-        self.context.report({"step": self.step, "loss": self.last_loss, **self.metrics}, folder, self.step)
+        self.context.report({"step": self.step, "loss": self.last_loss, **self.metrics}, folder)
+        if self.is_main:
+            logs.event("checkpoint", step=self.step, steps=self.total)
+            self._drop_bests(set(self.kept_bests))
 
     def _drop_bests(self, kept: set[int]) -> None:
         """Remove the weights of earlier bests that no checkpoint refers to."""

@@ -17,7 +17,6 @@ from idc.training.context import (
     Context,
     LocalContext,
     checkpoint_name,
-    complete_checkpoints,
 )
 from idc.training.data import EvalLoader
 from idc.training.loop import STATE_FILE, fit
@@ -156,10 +155,10 @@ def test_the_best_weights_of_an_older_checkpoint_are_kept_until_the_run_is_compl
     context, kept = LocalContext(tmp_path, keep_last=3), []
     report = context.report
 
-    def watch(metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
-        report(metrics, checkpoint_dir, step)
-        for folder in complete_checkpoints(tmp_path / "checkpoints"):
-            best = json.loads((folder / STATE_FILE).read_text())["best"]
+    def watch(metrics: dict[str, Any], checkpoint: Path) -> None:
+        report(metrics, checkpoint)
+        for name in context.folder.complete_checkpoints():
+            best = json.loads((tmp_path / "checkpoints" / name / STATE_FILE).read_text())["best"]
             assert (tmp_path / "best" / f"{checkpoint_name(best['step'])}.safetensors").exists()
         kept.append(len(list((tmp_path / "best").iterdir())))
 
