@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from idc.next_command import tracked_runs
 from idc.training.config import TrackingConfig
+from idc.training.tracker import Tracker
 from idc.util import logs
 from idc.util.redaction import redacted
 
@@ -35,7 +36,7 @@ _RETRY_S = 1.0
 """Seconds between two tries while a server is away."""
 
 
-class MlflowTracker:
+class MlflowTracker(Tracker):
     """Logs to the experiment's MLflow run of this name, or to a new one.
 
     All that is logged is queued and written in the background, in order: a write takes tens of milliseconds, a step may
@@ -149,14 +150,11 @@ class MlflowTracker:
             self._lost = []
 
     def end(self, finished: bool) -> None:
-        """Mark the run as ended and wait as :meth:`flush`."""
         status = "FINISHED" if finished else "FAILED"
         self._put(f"the status {status}", lambda: self.client.set_terminated(self.run_id, status))
         self.flush()
 
     def end_children(self) -> None:
-        """Mark child runs that are still RUNNING as KILLED: their processes were ended from outside."""
-
         def send() -> None:
             experiment_id = self.client.get_run(self.run_id).info.experiment_id
             wanted = f"tags.`{PARENT_TAG}` = '{self.run_id}' and attributes.status = 'RUNNING'"

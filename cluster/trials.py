@@ -25,11 +25,12 @@ from filelock import FileLock
 from cluster.config import ClusterConfig
 from cluster.session import run_chunks
 from cluster.tracking import MlflowTracker, flat
-from cluster.train import FATAL_ERRORS, Watch, launch
+from cluster.train import FATAL_ERRORS, launch
 from idc.evaluation.record import load_evaluation
 from idc.sweep.chain import Step
 from idc.sweep.config import SweepJob
 from idc.sweep.plan import TrialPlan
+from idc.training.tracker import Watch
 from idc.util import logs
 from idc.util.atomic import write_json, write_text
 from idc.util.redaction import redacted

@@ -20,6 +20,7 @@ from cluster.trials import Reporter, Workspace, failure_of, run_step, run_trial,
 from idc.sweep.config import STEPS, TOKENS_PER_SECOND, RowConfig, SweepJob
 from idc.sweep.plan import TrialPlan, plan_table, spread_out
 from idc.sweep.summary import SearchedTrial, SweepResult, summarise_sweep
+from idc.training.tracker import Tracker
 from idc.util.atomic import write_json
 
 
@@ -41,13 +42,12 @@ def run_sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, ove
     workspace = Workspace(root / job.name, root / STEPS, job.inlined(), cluster, local)
     _claim(workspace, overwrite)
     workspace.store.mkdir(parents=True, exist_ok=True)
-    tracker = MlflowTracker(job.tracking, workspace.folder, job.name) if job.tracking.enabled else None
-    if tracker is not None:
+    tracker, finished = Tracker(), False
+    if job.tracking.enabled:
+        tracker = MlflowTracker(job.tracking, workspace.folder, job.name)
         workspace = replace(workspace, parent=tracker.run_id, uri=tracker.uri)
-    finished = False
     try:
-        if tracker is not None:
-            tracker.params(flat(job.model_dump(mode="json", exclude={"rows", "note"})))
+        tracker.params(flat(job.model_dump(mode="json", exclude={"rows", "note"})))
         plans = plan_table(workspace.job, str(workspace.store)) if job.search is None else []
         with nullcontext() if local else session(cluster, Requirements(job, out=job.runs)):
             searched: list[SearchedTrial] = []
@@ -62,9 +62,8 @@ def run_sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, ove
         result = summarise_sweep(job, rows, done, failed, searched, workspace.store, time.monotonic() - started)
         finished = not failed
     finally:
-        if tracker is not None:
-            tracker.end_children()
-            tracker.end(finished)
+        tracker.end_children()
+        tracker.end(finished)
     return result
 
 

@@ -4,71 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from idc.data.object_store import Unreachable
 from idc.training.run_storage import CHECKPOINTS, COMPLETE, RunCopy, RunFolder
+from idc.training.tracker import Tracker
 from idc.util import logs
 
 LAST_WORDS_S = 10.0
 """How long a run that ends with an error waits for object storage to take its log, in seconds."""
-
-
-class Tracker(Protocol):
-    """An experiment tracker, in addition to the loop's own log.jsonl. Called on rank 0 only."""
-
-    def params(self, values: dict[str, Any]) -> None:
-        """Settings, flat dotted keys."""
-
-    def metrics(self, values: dict[str, float], step: int) -> None:
-        """Scalars of a step; returns at once."""
-
-    def image(self, name: str, image: Any, step: int | None = None) -> None:
-        """A picture: uint8 array (H, W, 3) or a PIL image; ``name`` without suffix."""
-
-    def text(self, name: str, text: str) -> None:
-        """A text file."""
-
-    def artifacts(self, folder: Path, name: str) -> None:
-        """A folder of files under ``name``."""
-
-
-class NoTracker:
-    """Tracks nothing."""
-
-    def params(self, values: dict[str, Any]) -> None: ...
-
-    def metrics(self, values: dict[str, float], step: int) -> None: ...
-
-    def image(self, name: str, image: Any, step: int | None = None) -> None: ...
-
-    def text(self, name: str, text: str) -> None: ...
-
-    def artifacts(self, folder: Path, name: str) -> None: ...
-
-
-class Watched:
-    """Another tracker that also calls ``watch`` with the metrics and the step of each validation."""
-
-    def __init__(self, tracker: Tracker, watch: Callable[[dict[str, float], int], None]):
-        self._tracker = tracker
-        self._watch = watch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tracker, name)
-
-    def metrics(self, values: dict[str, float], step: int) -> None:
-        self._tracker.metrics(values, step)
-        prefix = "validation/"
-        if validation := {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}:
-            self._watch(validation, step)
 
 
 @dataclass
@@ -164,7 +115,7 @@ class LocalContext(Context):
         rank, world_size = (dist.get_rank(), dist.get_world_size()) if distributed else (0, 1)
         if run_dir is not None:
             Path(run_dir).mkdir(parents=True, exist_ok=True)
-        super().__init__(Path(run_dir or "."), rank, world_size, device, tracker or NoTracker(), keep_last)
+        super().__init__(Path(run_dir or "."), rank, world_size, device, tracker or Tracker(), keep_last)
 
 
 @contextmanager

@@ -252,6 +252,8 @@ class _Run:
             self.log.write(line)
             logs.event("step", steps=self.total, **line)
             self.tracker.metrics({name: value for name, value in line.items() if name != "step"}, self.step)
+            if metrics and self.tracker.watch is not None:
+                self.tracker.watch(metrics, self.step)
 
     # -- validation and end ------------------------------------------------------------------------------------------
 
