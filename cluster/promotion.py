@@ -84,7 +84,6 @@ def status(job: PromoteJob) -> str:
 
 
 def _forward(registry: Registry, job: PromoteJob) -> Promotion:
-    """The promotion of the candidate, after its comparison with the champion."""
     versions = registry.versions()
     if not versions:
         raise ValueError(f"{job.name} has no versions in {registry.shown}; python jobs/register.py adds one")

@@ -178,7 +178,6 @@ def _search_key(settings: dict[str, Any]) -> str:
 
 
 def _space(search: SearchConfig) -> dict[str, Any]:
-    """The searched settings as domains of Ray Tune."""
     from ray import tune
 
     return {

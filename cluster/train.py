@@ -263,7 +263,6 @@ def _fatal_errors_noted(run: RunFolder) -> Iterator[None]:
 
 
 def _worker(config: dict[str, Any]) -> None:
-    """One rank of a run on Ray Train."""
     run: RunFolder = config["run"]
     if run.exists(FATAL):
         return  # restarted after a fatal error: end the run, the driver reports it

@@ -86,7 +86,6 @@ def _claim(workspace: Workspace, overwrite: bool) -> None:
 
 
 def _table(workspace: Workspace, plans: Sequence[TrialPlan]) -> None:
-    """Run the trials that are not done."""
     waiting = {plan.key: plan for plan in plans if not plan.done(workspace.store)}
     print(f"{workspace.job.name}: {len(plans)} trials, {len(plans) - len(waiting)} of them done before", flush=True)
     side_by_side = not workspace.local and workspace.job.trials.concurrent > 1

@@ -50,7 +50,6 @@ def plan_table(job: SweepJob, store: str) -> list[TrialPlan]:
 
 
 def plan_trial(job: SweepJob, store: str, label: str, settings: dict[str, Any], seed: int, row: int = 0) -> TrialPlan:
-    """One trial with these settings of its row."""
     steps = job.trial(settings, seed).steps(store)
     key = fingerprint([step.name for step in steps.scored])
     return TrialPlan(key, label, row, seed, steps, dict(settings))

@@ -209,7 +209,6 @@ def _baselines(job: SweepJob, rows: Sequence[RowConfig], done: Sequence[TrialPla
 
 
 def _records(store: Path, names: Sequence[str]) -> list[dict[str, Any]]:
-    """What is written of the steps of these names that are done."""
     paths = [store / f"{name}.json" for name in names]
     return [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
 

@@ -65,8 +65,6 @@ def _inside(name: str) -> str:
 
 
 class _Description(BaseModel):
-    """The content of config.json."""
-
     system: str
     format_version: Literal[1, 2]
     config: dict[str, Any]

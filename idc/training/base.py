@@ -189,7 +189,6 @@ def _ask_hub(source: str, revision: str | None, **options: Any) -> Any:
 
 
 def _announce(source: str, files: Sequence[DryRunFileInfo]) -> None:
-    """Name what will be downloaded, and its size."""
     from huggingface_hub import constants
 
     missing = [file for file in files if file.will_download]

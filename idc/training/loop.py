@@ -79,8 +79,6 @@ def fit(
 
 
 class _Run:
-    """The state of one ``fit``."""
-
     def __init__(self, task: Task, loaders: Loaders, context: Context, train: TrainConfig):
         groups, self.schedules = param_groups(task)
         self.group_names = [group["name"] for group in groups]
@@ -170,7 +168,6 @@ class _Run:
             self._drop_bests(set(self.kept_bests))
 
     def _drop_bests(self, kept: set[int]) -> None:
-        """Remove the weights of earlier bests that no checkpoint refers to."""
         for path in self.best_dir.glob("*.safetensors"):
             if path not in {self._best_path(step) for step in kept}:
                 path.unlink()
