@@ -196,6 +196,8 @@ DAMAGE: list[tuple[Callable[[Path], Any], str]] = [
     (lambda folder: (folder / "config.json").unlink(), "is not an artifact"),
     (config("{"), "config.json cannot be read as JSON"),
     (config('{"model_type": "clip"}'), "does not describe an artifact"),
+    (head(lambda config: config["base"].update(name="x")), "base.name: Unexpected keyword argument; copy the artifact"),
+    (head(lambda config: config["files"].append("../x")), r"files.\d+: Value error, '../x' is no name below"),
     (
         head(lambda config: config.update(format_version=99)),
         "config.json: format_version: Input should be 1 or 2; copy the artifact again, or train",

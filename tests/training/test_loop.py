@@ -13,11 +13,7 @@ import torch
 from torch import Tensor
 
 from idc.training.config import TrainConfig
-from idc.training.context import (
-    Context,
-    LocalContext,
-    checkpoint_name,
-)
+from idc.training.context import Context, LocalContext, checkpoint_name
 from idc.training.data import EvalLoader
 from idc.training.loop import STATE_FILE, fit
 from idc.training.task import SAMPLES, Batch, Task, mean_per_sample
@@ -118,6 +114,7 @@ def test_a_killed_process_goes_on_as_if_undisturbed(tmp_path: Path) -> None:
     assert not (tmp_path / "killed_run" / "result.json").exists()
     with (tmp_path / "killed_run" / "log.jsonl").open("a") as log:
         log.write('{"step": 17, "lo')  # a line that the kill has cut
+    (tmp_path / "killed_run" / "checkpoints" / checkpoint_name(99)).mkdir()  # and a checkpoint: it is removed
     again = launch_in_process(tmp_path / "killed_run", payload)
     assert again.returncode == 0, again.stderr
     assert "resumed at step 15 of 24" in again.stderr
