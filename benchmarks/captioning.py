@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import numpy as np
 from pydantic import Field
 
-from benchmarks.measurement import Row, by_turns, markdown
+from benchmarks.measurement import Row, by_turns, markdown, sync_of
 from idc.config import ConfigModel, cli
 from idc.systems.procap.config import DecoderConfig, EncoderConfig
 from idc.vision.tokenizer.config import TokenizerConfig
@@ -81,8 +81,6 @@ class CaptioningConfig(ConfigModel):
             ways[name] = replace(list(ways.values())[-1], **change)
         return ways
 
-
-# -- the models --------------------------------------------------------------------------------------------------
 
 Model = TypeVar("Model", bound="torch.nn.Module")
 
@@ -148,9 +146,6 @@ def make_pairs(count: int, side: int) -> tuple[np.ndarray, np.ndarray]:
     return before, after
 
 
-# -- one way to caption ------------------------------------------------------------------------------------------
-
-
 class Way:
     """Captions pairs with one speed setting, and records the seconds per part and run.
 
@@ -168,6 +163,7 @@ class Way:
         self.config, self.speed, self.device = config, speed, torch.device(config.device)
         self.tokenizer, self.captioner = twin(tokenizer), twin(captioner)
         accelerate(self.tokenizer, self.captioner.encoder, speed, self.device)
+        self.sync = sync_of(config.device)
         self.seconds: list[dict[str, float]] = []
 
     def __call__(self, before: np.ndarray, after: np.ndarray) -> Decoded:
@@ -176,12 +172,18 @@ class Way:
         from idc.nn.decoding import decode
         from idc.systems.procap.speed import running
 
-        laps = [time.perf_counter()]
+        laps = []
+
+        def lap() -> None:
+            self.sync()
+            laps.append(time.perf_counter())
+
+        lap()
         with running(self.speed, self.device):
             features_BGPZ = self._features(np.stack([before, after], axis=1))
-            self._lap(laps)
+            lap()
             procedure = self.captioner.procedure(features_BGPZ)
-            self._lap(laps)
+            lap()
             decoded = decode(
                 self.captioner.decoder,
                 procedure,
@@ -193,7 +195,7 @@ class Way:
                 cached=self.speed.cached,
                 stop_early=False,
             )
-            self._lap(laps)
+            lap()
         self.seconds.append(dict(zip(("features", "encoder", "decoder"), np.diff(laps).tolist(), strict=True)))
         return decoded
 
@@ -201,13 +203,6 @@ class Way:
         """Tokens per second of each run, of the whole path or of one part."""
         tokens = self.config.batch_size * self.config.steps
         return [tokens / (sum(run.values()) if part is None else run[part]) for run in self.seconds]
-
-    def _lap(self, laps: list[float]) -> None:
-        import torch
-
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        laps.append(time.perf_counter())
 
     def _features(self, frames_BGYXC: np.ndarray) -> torch.Tensor:
         import torch
@@ -220,9 +215,6 @@ class Way:
             for start in range(0, len(pictures), step)
         ]
         return torch.cat(parts).unflatten(0, frames_BGYXC.shape[:2])
-
-
-# -- captioning --------------------------------------------------------------------------------------------------
 
 
 def measure_captioning(config: CaptioningConfig) -> Iterator[Row]:

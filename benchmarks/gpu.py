@@ -170,7 +170,6 @@ def _enlarge(base: Path, device: torch.device) -> None:
 
 
 def _write_pairs(folder: Path, count: int, side: int) -> str:
-    """A folder of pairs of noise with captions, as many of each split."""
     import numpy as np
 
     from idc.data.images import encode_png

@@ -126,7 +126,6 @@ def _caption(
 
 
 def _official(references: dict[str, list[str]], captions: dict[str, str]) -> dict[str, float]:
-    """The scores of ``pycocoevalcap``'s own classes."""
     from pycocoevalcap.bleu.bleu import Bleu
     from pycocoevalcap.cider.cider import Cider
     from pycocoevalcap.meteor.meteor import Meteor

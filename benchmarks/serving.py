@@ -119,7 +119,6 @@ def caption_alone(artifact: str, images: dict[str, bytes], batch: int, seconds: 
 
 @contextmanager
 def _command(config: ServingConfig) -> Iterator[psutil.Process]:
-    """The command while it serves."""
     import psutil
 
     settings = [f"models.demo={config.artifact}", f"port={config.port}"]
@@ -182,7 +181,6 @@ def send(port: int, images: dict[str, bytes], connections: int, requests: int) -
 
 
 def _each(process: psutil.Process, value: Callable[[psutil.Process], float]) -> Iterator[float]:
-    """A value of a process and of each of its living descendants."""
     import psutil
 
     for member in (process, *process.children(recursive=True)):

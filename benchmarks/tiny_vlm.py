@@ -11,31 +11,32 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from idc.vlm.base import save_model
 
 _END, _PAD = "<|im_end|>", "<|endoftext|>"
-_SPECIAL = {
-    "qwen2_5_vl": ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"),
-    "qwen3_vl": ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"),
-    "llava_onevision": ("<image>", "<video>"),
-    "internvl": ("<img>", "</img>", "<IMG_CONTEXT>", "<video>"),
+
+
+class _Family(NamedTuple):
+    processor: str
+    image: str
+    """An image in a turn."""
+    special: tuple[str, ...]
+    """Tokens of the tokenizer."""
+
+
+_QWEN_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+_QWEN_IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
+_FAMILIES = {
+    "qwen2_5_vl": _Family("Qwen2_5_VLProcessor", _QWEN_IMAGE, _QWEN_TOKENS),
+    "qwen3_vl": _Family("Qwen3VLProcessor", _QWEN_IMAGE, _QWEN_TOKENS),
+    "llava_onevision": _Family("LlavaOnevisionProcessor", "<image>", ("<image>", "<video>")),
+    "internvl": _Family("InternVLProcessor", "<IMG_CONTEXT>\n", ("<img>", "</img>", "<IMG_CONTEXT>", "<video>")),
 }
-_IMAGE = {
-    "qwen2_5_vl": "<|vision_start|><|image_pad|><|vision_end|>",
-    "qwen3_vl": "<|vision_start|><|image_pad|><|vision_end|>",
-    "llava_onevision": "<image>",
-    "internvl": "<IMG_CONTEXT>\n",
-}
-_INTERNVL_TOKENS = {
-    "start_image_token": "<img>",
-    "end_image_token": "</img>",
-    "context_image_token": "<IMG_CONTEXT>",
-    "video_token": "<video>",
-}
+_INTERNVL_NAMES = ("start_image_token", "end_image_token", "context_image_token", "video_token")
 _CHAT = (
     "{%- for message in messages -%}<|im_start|>{{ message['role'] + '\\n' }}"
     "{%- if message['content'] is string -%}{{ message['content'] }}{%- else -%}"
@@ -47,14 +48,6 @@ _CHAT = (
 _ROPE_THETA = 10.0
 """Base of the rotary positions of Qwen's small language models: with 1e6 neighbouring rows of a small grid turn by
 0.016 rad, and a narrow head cannot tell them apart."""
-
-
-_PROCESSOR = {
-    "qwen2_5_vl": "Qwen2_5_VLProcessor",
-    "qwen3_vl": "Qwen3VLProcessor",
-    "llava_onevision": "LlavaOnevisionProcessor",
-    "internvl": "InternVLProcessor",
-}
 
 
 @dataclass(frozen=True)
@@ -106,7 +99,7 @@ def make_tiny(config: TinyConfig, texts: Iterable[str], folder: Path | str, seed
     save_model(model, folder)
     tokenizer.save_pretrained(folder)
     make_images(config).save_pretrained(folder)
-    settings: dict[str, Any] = {"processor_class": _PROCESSOR[config.family]}
+    settings: dict[str, Any] = {"processor_class": _FAMILIES[config.family].processor}
     if config.family == "llava_onevision":
         settings |= {"num_image_tokens": config.patches**2, "vision_feature_select_strategy": "full"}
     if config.family == "internvl":
@@ -121,7 +114,8 @@ def make_tokenizer(config: TinyConfig, texts: Iterable[str]) -> Any:
     from tokenizers.trainers import BpeTrainer
     from transformers import PreTrainedTokenizerFast
 
-    special = [_PAD, "<|im_start|>", _END, *_SPECIAL[config.family]]
+    family = _FAMILIES[config.family]
+    special = [_PAD, "<|im_start|>", _END, *family.special]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -131,12 +125,15 @@ def make_tokenizer(config: TinyConfig, texts: Iterable[str]) -> Any:
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
-    more = {"extra_special_tokens": _INTERNVL_TOKENS} if config.family == "internvl" else {}
+    names = dict(zip(_INTERNVL_NAMES, family.special, strict=True)) if config.family == "internvl" else {}
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token=_END, pad_token=_PAD, padding_side="left", **more
+        tokenizer_object=tokenizer,
+        eos_token=_END,
+        pad_token=_PAD,
+        padding_side="left",
+        **({"extra_special_tokens": names} if names else {}),
     )
-    image = _IMAGE[config.family].replace("\n", "\\n")
-    fast.chat_template = _CHAT.replace("IMAGE", f"'{image}'")
+    fast.chat_template = _CHAT.replace("IMAGE", repr(family.image))
     return fast
 
 
@@ -158,7 +155,7 @@ def new_model(config: TinyConfig, tokenizer: Any) -> Any:
     """A model with random weights for the ids of a tokenizer."""
     import transformers
 
-    ids = {token: tokenizer.convert_tokens_to_ids(token) for token in _SPECIAL[config.family]}
+    ids = {token: tokenizer.convert_tokens_to_ids(token) for token in _FAMILIES[config.family].special}
     head = config.width // config.heads
     text: dict[str, Any] = {
         "vocab_size": len(tokenizer), "hidden_size": config.width, "intermediate_size": 2 * config.width,

@@ -67,7 +67,6 @@ def run_chunks_on_ray(
 
 
 def _set_up_data(no_progress_timeout_s: float) -> None:
-    """Sets Ray Data's options, of the whole process."""
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # "progress bars disabled"
     context = DataContext.get_current()
@@ -194,7 +193,6 @@ class _Group:
         return {"fault": [fault], **{name: [value] for name, value in asdict(result).items()}}
 
     def _batch(self, chunk: int, block: dict[str, Any]) -> Batch:
-        """The chunk after the stages."""
         if self.source is not None:
             with self._reading:  # a source keeps files open
                 batch = self.source.read(chunk)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +9,6 @@ from cluster.promotion_config import PromoteJob, RegisterJob
 from cluster.registry import Promotion, Registry, Version, uri_of
 from idc.evaluation.config import CompareJob
 from idc.evaluation.promotion import Decision, ScoredVersion, decide
-from idc.evaluation.provenance import command_line
 from idc.evaluation.significance import compare_evaluations
 from idc.training.artifact import read_artifact
 
@@ -41,9 +39,8 @@ def promote(job: PromoteJob) -> Promotion:
     """
     registry = Registry(uri_of(job.tracking_uri), job.name, job.alias)
     promotion = plan_rollback(registry) if job.rollback else _forward(registry, job)
-    if job.dry_run or promotion.kind == "unchanged":
-        return promotion
-    registry.move(promotion)
+    if not job.dry_run and promotion.kind != "unchanged":
+        registry.move(promotion)
     return promotion
 
 
@@ -87,17 +84,14 @@ def status(job: PromoteJob) -> str:
 
 
 def _forward(registry: Registry, job: PromoteJob) -> Promotion:
-    """The promotion of the candidate, after its comparison with the champion."""
     versions = registry.versions()
     if not versions:
         raise ValueError(f"{job.name} has no versions in {registry.shown}; python jobs/register.py adds one")
     candidate = registry.version(job.version) if job.version is not None else versions[-1]
     old = registry.champion()
     if old == candidate.number:
-        return Promotion(
-            at=datetime.now(UTC), alias=job.alias, kind="unchanged", old=old, new=old, command=command_line(),
-            why=f"version {old} is {job.alias} of {job.name} already; nothing to do. version=N chooses another one",
-        )  # fmt: skip
+        why = f"version {old} is {job.alias} of {job.name} already; nothing to do. version=N chooses another one"
+        return Promotion(alias=job.alias, kind="unchanged", old=old, new=old, why=why)
     if job.version is None and any(m.kind == "rollback" and m.old == candidate.number for m in registry.history()):
         raise ValueError(f"version {candidate.number} was rolled back; version={candidate.number} promotes it again")
     decision: Decision | None = None
@@ -117,8 +111,8 @@ def _forward(registry: Registry, job: PromoteJob) -> Promotion:
             raise
         kind, why = "forced", f"forced, although {error}" if decision is None else f"forced, although {decision.text()}"
     return Promotion(
-        at=datetime.now(UTC), alias=job.alias, kind=kind, old=old, new=candidate.number, why=why.replace("\n", " "),
-        command=command_line(), decision=decision, scored=scored,
+        alias=job.alias, kind=kind, old=old, new=candidate.number, why=why.replace("\n", " "), decision=decision,
+        scored=scored,
     )  # fmt: skip
 
 
@@ -129,16 +123,13 @@ def _compared(
     champion_keys = {scored.key: key for key, scored in champion.evaluations.items()}
     shared = [(key, scored) for key, scored in candidate.evaluations.items() if scored.key in champion_keys]
     if not shared:
-        lines = [
-            f"versions {candidate.number} and {champion.number} ({job.alias}) were not evaluated on the same pairs:"
-        ]
-        for version in (candidate, champion):
-            lines += [f"  version {version.number}: {scored}" for scored in version.evaluations.values()]
-        if champion.evaluations:
-            lines.append(_commands(candidate, list(champion.evaluations.values())[-1], registry))
-        else:
-            lines.append(_commands(champion, list(candidate.evaluations.values())[-1], registry))
-        raise ValueError("\n".join(lines))
+        both = (candidate, champion)
+        lines = [f"  version {version.number}: {scored}" for version in both for scored in version.evaluations.values()]
+        again, like = both if champion.evaluations else (champion, candidate)
+        raise ValueError(
+            f"versions {candidate.number} and {champion.number} ({job.alias}) were not evaluated on the same pairs:\n"
+            + "\n".join([*lines, _commands(again, list(like.evaluations.values())[-1], registry)])
+        )
     key, scored = shared[-1]
     with registry.evaluation(champion, champion_keys[scored.key]) as a, registry.evaluation(candidate, key) as b:
         return decide(compare_evaluations(CompareJob(a=a, b=b)), job.metric, job.margin), scored
@@ -174,7 +165,5 @@ def plan_rollback(registry: Registry) -> Promotion:
             f"there was no {registry.alias} of {registry.name} before version {now}; nothing to go back to"
         )
     registry.version(stack[-1])
-    return Promotion(
-        at=datetime.now(UTC), alias=registry.alias, kind="rollback", old=now, new=stack[-1],
-        why=f"rolled back from version {now} to the {registry.alias} before", command=command_line(),
-    )  # fmt: skip
+    why = f"rolled back from version {now} to the {registry.alias} before"
+    return Promotion(alias=registry.alias, kind="rollback", old=now, new=stack[-1], why=why)

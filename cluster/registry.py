@@ -25,11 +25,12 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlparse
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from cluster.tracking import RUN_TAG, default_uri, find_run, open_experiment, opening
 from idc.config import missing_database
 from idc.evaluation.promotion import Decision, ScoredVersion, checked_evaluation
+from idc.evaluation.provenance import command_line
 from idc.evaluation.record import EVALUATION, PREDICTIONS, load_evaluation
 from idc.training.artifact import IDENTITY_TAG, WEIGHTS, Artifact, artifact_identity
 from idc.training.config import TrackingConfig
@@ -62,7 +63,7 @@ class Promotion(BaseModel):
     """One move of the alias, with its reason."""
 
     model_config = ConfigDict(extra="forbid")
-    at: datetime
+    at: datetime = Field(default_factory=lambda: datetime.now(UTC))
     alias: str
     kind: Literal["first", "compared", "forced", "rollback", "unchanged"]
     old: int | None
@@ -71,7 +72,7 @@ class Promotion(BaseModel):
     """Champion after the move."""
     why: str
     """Reason, as a sentence."""
-    command: str
+    command: str = Field(default_factory=command_line)
     """Command line that made the move."""
     decision: Decision | None = None
     """Outcome of the comparison, if there was one."""
@@ -100,17 +101,11 @@ class Registry:
         with self._errors(), opening(uri):
             self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
 
-    # -- reading ------------------------------------------------------------------------------------------------
-
     def versions(self) -> list[Version]:
         """All versions, oldest first; empty if the model is not registered."""
         with self._errors():
-            entities, token = [], None
-            while True:
-                page = self.client.search_model_versions(f"name='{self.name}'", max_results=200, page_token=token)
-                entities += list(page)
-                if not (token := page.token):
-                    return sorted((_version(entity) for entity in entities), key=lambda version: version.number)
+            entities = self.client.search_model_versions(f"name='{self.name}'")  # at most 10,000
+        return sorted((_version(entity) for entity in entities), key=lambda version: version.number)
 
     def version(self, number: int) -> Version:
         """One version.
@@ -118,11 +113,10 @@ class Registry:
         Raises:
             ValueError: no version has this number.
         """
-        versions = self.versions()
-        for version in versions:
-            if version.number == number:
-                return version
-        there = ", ".join(str(version.number) for version in versions) or "none; python jobs/register.py adds one"
+        versions = {version.number: version for version in self.versions()}
+        if number in versions:
+            return versions[number]
+        there = ", ".join(map(str, versions)) or "none; python jobs/register.py adds one"
         raise ValueError(f"version: {self.name} has no version {number} in {self.shown}; there are: {there}")
 
     def champion(self) -> int | None:
@@ -151,8 +145,6 @@ class Registry:
                     run_id=version.run_id, artifact_path=path, dst_path=folder, tracking_uri=self.uri
                 )
             yield got
-
-    # -- writing ------------------------------------------------------------------------------------------------
 
     def register(self, artifact: Artifact, evaluation: str | None) -> tuple[Version, list[str]]:
         """Register the artifact as a version, unless it is one already, and add the evaluation to it if it is new.
@@ -208,8 +200,6 @@ class Registry:
             tag = f"{PROMOTION_TAG}{promotion.at:%Y%m%dT%H%M%S.%f}"
             self.client.set_registered_model_tag(self.name, tag, promotion.model_dump_json())
 
-    # -- parts ------------------------------------------------------------------------------------------------------
-
     def _run_of(self, artifact: Artifact, digest: str) -> str:
         """Id of the artifact's training run, if this MLflow has it, else of a new run."""
         tracking, name = training_run(artifact.path)
@@ -246,9 +236,8 @@ class Registry:
 
     def _model(self) -> Any:
         """MLflow's entity of the registered model, or None."""
-        return next(
-            (m for m in self.client.search_registered_models(f"name='{self.name}'") if m.name == self.name), None
-        )
+        models = self.client.search_registered_models(f"name='{self.name}'")
+        return next((model for model in models if model.name == self.name), None)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

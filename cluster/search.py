@@ -16,9 +16,9 @@ from typing import Any
 from cluster.train import FATAL_ERRORS
 from cluster.trials import LOST, Reporter, Workspace, run_step, tune_trials
 from idc.data.store import fingerprint
-from idc.sweep.chain import TrialSteps, train_sections
+from idc.sweep.chain import train_sections
 from idc.sweep.config import SearchConfig
-from idc.sweep.plan import TrialPlan
+from idc.sweep.plan import TrialPlan, plan_trial
 from idc.sweep.summary import SearchedTrial
 from idc.util import logs
 from idc.util.atomic import write_json
@@ -84,7 +84,7 @@ def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial
         if not path.exists():
             record(None, 0, _RUNNING)
         try:
-            *before, last = _search_steps(workspace, settings).work
+            *before, last = _plan(workspace, settings).steps.work
             for step in before:
                 run_step(step, workspace)
             callbacks = [Validations()] if workspace.job.trials.mode == "ray_train" else []
@@ -116,7 +116,7 @@ def run_search(workspace: Workspace, search: SearchConfig) -> list[SearchedTrial
     searched.sort(key=lambda trial: (trial.value is None, -(trial.value or 0.0)))
     for trial in searched:
         values = {search.metric: trial.value} if trial.value is not None else {}
-        report.track(_search_key(trial.settings), trial.settings, values, trial.value)
+        report.track(_search_key(trial.settings), trial.settings, values, trial.value is not None)
     return searched
 
 
@@ -166,15 +166,11 @@ def best_trial(workspace: Workspace, search: SearchConfig, searched: Sequence[Se
     if not finished:
         states = sorted({trial.state for trial in searched})
         raise ValueError(f"no trial of the search finished: {'; '.join(states)}")
-    settings = finished[0].settings
-    steps = _search_steps(workspace, settings)
-    key = fingerprint([step.name for step in steps.scored])
-    return TrialPlan(key, "best", 0, workspace.job.seeds[0], steps, settings)
+    return _plan(workspace, finished[0].settings)
 
 
-def _search_steps(workspace: Workspace, settings: dict[str, Any]) -> TrialSteps:
-    trial = workspace.job.trial(settings, workspace.job.seeds[0])
-    return trial.steps(str(workspace.store))
+def _plan(workspace: Workspace, settings: dict[str, Any]) -> TrialPlan:
+    return plan_trial(workspace.job, str(workspace.store), "best", settings, workspace.job.seeds[0])
 
 
 def _search_key(settings: dict[str, Any]) -> str:
@@ -182,7 +178,6 @@ def _search_key(settings: dict[str, Any]) -> str:
 
 
 def _space(search: SearchConfig) -> dict[str, Any]:
-    """The searched settings as domains of Ray Tune."""
     from ray import tune
 
     return {

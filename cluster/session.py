@@ -101,7 +101,6 @@ def _environment_restored() -> Iterator[None]:
 
 
 def _set_environment(config: ClusterConfig, local: bool) -> None:
-    """The variables that Ray reads when it is loaded, or started."""
     for name, value in (_ENVIRONMENT | _LOCAL if local else _ENVIRONMENT).items():
         os.environ.setdefault(name, value)
     if not local:
@@ -114,7 +113,6 @@ def _set_environment(config: ClusterConfig, local: bool) -> None:
 
 
 def _connect(config: ClusterConfig, address: str | None) -> None:
-    """Join the cluster at the address, or start a local Ray."""
     import ray
 
     options: dict[str, Any] = {

@@ -11,13 +11,14 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from idc.next_command import tracked_runs
 from idc.training.config import TrackingConfig
+from idc.training.tracker import Tracker
 from idc.util import logs
 from idc.util.redaction import redacted
 
@@ -35,11 +36,12 @@ _RETRY_S = 1.0
 """Seconds between two tries while a server is away."""
 
 
-class MlflowTracker:
+class MlflowTracker(Tracker):
     """Logs to the experiment's MLflow run of this name, or to a new one.
 
-    All that is logged is queued and written in the background, in order (:class:`_Outbox`): a write takes tens of
-    milliseconds, a step may take less, and a server may be away for a while.
+    All that is logged is queued and written in the background, in order: a write takes tens of milliseconds, a step may
+    take less. While a server is away a call is repeated, and the later ones wait, until :meth:`flush` has waited for
+    ``patience_s``; what MLflow refuses or did not get is said.
 
     Args:
         tracking: server and experiment.
@@ -62,7 +64,7 @@ class MlflowTracker:
         parent: str | None = None,
         run_id: str | None = None,
     ):
-        # The outbox asks again itself; MLflow's own 7 retries would keep the start of a run for minutes.
+        # Calls are repeated here; MLflow's own 7 retries would keep the start of a run for minutes.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
         os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
@@ -74,7 +76,10 @@ class MlflowTracker:
         self.uri = tracking.uri or default_uri(Path(run_dir or ""))
         with opening(self.uri):
             self.client = mlflow.MlflowClient(tracking_uri=self.uri)
-        self._outbox = _Outbox(redacted(self.uri), tracking.patience_s)
+        self._patience_s = tracking.patience_s
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mlflow")
+        self._last = math.inf  # until when calls are repeated
+        self._lost: list[str] = []
         last = time.monotonic() + (0 if parent is None else tracking.patience_s)
         try:
             self.run_id = run_id or _patiently(
@@ -113,7 +118,7 @@ class MlflowTracker:
             for start in range(0, len(new), 100):
                 self.client.log_batch(self.run_id, params=new[start : start + 100])
 
-        self._outbox.put(f"{len(values)} settings", send)
+        self._put(f"{len(values)} settings", send)
 
     def metrics(self, values: dict[str, float], step: int) -> None:
         """Log points of curves. Characters that MLflow refuses in a name are removed (``S_m*`` becomes ``S_m``)."""
@@ -121,67 +126,50 @@ class MlflowTracker:
 
         now = int(time.time() * 1000)
         points = [Metric(_FORBIDDEN.sub("", name), float(value), now, step) for name, value in values.items()]
-        self._outbox.put(f"the metrics of step {step}", lambda: self.client.log_batch(self.run_id, metrics=points))
+        self._put(f"the metrics of step {step}", lambda: self.client.log_batch(self.run_id, metrics=points))
 
     def image(self, name: str, image: Any, step: int | None = None) -> None:
         suffix = "" if step is None else f"_{step:08d}"
         file = f"images/{name}{suffix}.png"
-        self._outbox.put(file, lambda: self.client.log_image(self.run_id, image, artifact_file=file))
+        self._put(file, lambda: self.client.log_image(self.run_id, image, artifact_file=file))
 
     def text(self, name: str, text: str) -> None:
-        self._outbox.put(name, lambda: self.client.log_text(self.run_id, text, name))
+        self._put(name, lambda: self.client.log_text(self.run_id, text, name))
 
     def artifacts(self, folder: Path, name: str) -> None:
-        self._outbox.put(f"the files of {name}", lambda: self.client.log_artifacts(self.run_id, str(folder), name))
+        self._put(f"the files of {name}", lambda: self.client.log_artifacts(self.run_id, str(folder), name))
 
     def flush(self) -> None:
         """Wait until all is written, at most ``patience_s`` if the server does not answer."""
-        self._outbox.flush()
+        self._last = time.monotonic() + self._patience_s
+        self._thread.submit(lambda: None).result()
+        self._last = math.inf
+        if self._lost:
+            more = f" and {len(self._lost) - 1} more" if len(self._lost) > 1 else ""
+            logs.event("tracking", f"{self._server}: {self._lost[0]}{more} not tracked; log.jsonl has all metrics")
+            self._lost = []
 
     def end(self, finished: bool) -> None:
-        """Mark the run as ended and wait as :meth:`flush`."""
         status = "FINISHED" if finished else "FAILED"
-        self._outbox.put(f"the status {status}", lambda: self.client.set_terminated(self.run_id, status))
+        self._put(f"the status {status}", lambda: self.client.set_terminated(self.run_id, status))
         self.flush()
 
     def end_children(self) -> None:
-        """Mark child runs that are still RUNNING as KILLED: their processes were ended from outside."""
-
         def send() -> None:
             experiment_id = self.client.get_run(self.run_id).info.experiment_id
             wanted = f"tags.`{PARENT_TAG}` = '{self.run_id}' and attributes.status = 'RUNNING'"
             for run in self.client.search_runs([experiment_id], wanted, max_results=1000):
                 self.client.set_terminated(run.info.run_id, "KILLED")
 
-        self._outbox.put("the status of killed runs", send)
+        self._put("the status of killed runs", send)
 
+    @property
+    def _server(self) -> str:
+        return f"MLflow at {redacted(self.uri)}"
 
-class _Outbox:
-    """Sends to MLflow in order, from a thread of its own. While a server is away a call is tried again, and the later
-    ones wait, until ``flush`` has waited for ``patience_s``; what MLflow refuses or did not get is said."""
-
-    def __init__(self, server: str, patience_s: float):
-        self._server, self._patience_s = server, patience_s
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="mlflow")
-        self._newest: Future[None] | None = None
-        self._last = math.inf  # until when calls are tried again
-        self._lost: list[str] = []
-
-    def put(self, what: str, send: Callable[[], Any]) -> None:
+    def _put(self, what: str, send: Callable[[], Any]) -> None:
         """Queue a call; ``what`` is how a message names it."""
-        self._newest = self._thread.submit(self._deliver, what, send)
-
-    def flush(self) -> None:
-        """Return when all is sent, or when ``patience_s`` are over and the server does not answer."""
-        self._last = time.monotonic() + self._patience_s
-        if self._newest is not None:
-            self._newest.result()
-        self._last = math.inf
-        if self._lost:
-            more = f" and {len(self._lost) - 1} more" if len(self._lost) > 1 else ""
-            text = f"MLflow at {self._server}: {self._lost[0]}{more} not tracked; log.jsonl has all metrics"
-            logs.event("tracking", text)
-            self._lost = []
+        self._thread.submit(self._deliver, what, send)
 
     def _deliver(self, what: str, send: Callable[[], Any]) -> None:
         if time.monotonic() > self._last:  # an earlier call has used up the time
@@ -191,7 +179,7 @@ class _Outbox:
             _patiently(send, lambda: time.monotonic() < self._last)
         except Exception as error:
             if not self._lost:
-                logs.event("tracking", f"MLflow at {self._server} does not take {what}: {_reason(error)}")
+                logs.event("tracking", f"{self._server} does not take {what}: {_reason(error)}")
             self._lost.append(what)
 
 
@@ -214,13 +202,11 @@ def _is_away(error: Exception) -> bool:
 
     if isinstance(error, MlflowException):
         status = int(error.get_http_status_code())
-    elif isinstance(error, RequestException):
-        status = error.response.status_code if error.response is not None else 503
+    elif isinstance(error, RequestException) and error.response is not None:
+        status = error.response.status_code
     else:
         status = 503 if isinstance(error, OSError | OperationalError) else 400
-    if "database or disk is full" in str(error):  # SQLite's
-        return False
-    return status >= 500 or status == 429
+    return (status >= 500 or status == 429) and "database or disk is full" not in str(error)  # SQLite's
 
 
 def _reason(error: Exception) -> str:

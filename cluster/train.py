@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,13 +23,12 @@ from cluster.tracking import MlflowTracker, flat
 from idc.data.manifest import manifests_read_once
 from idc.training.config import TrackingConfig, TrainConfig
 from idc.training.run_storage import RunFolder, scratch_root
+from idc.training.tracker import Tracker, Watch
 from idc.util import logs
 from idc.util.redaction import redacted
 
 if TYPE_CHECKING:
     from idc.training.context import Context
-
-Watch = Callable[[dict[str, float], int], None]
 
 FATAL_ERRORS = (
     ValueError,
@@ -95,27 +94,26 @@ def launch(
         return {**done, "done_before": True}
     logs.bind(run=name)
     train = train.model_copy(update={"tracking": _tracking(train.tracking, run)})
-    tracker: MlflowTracker | None = None
-    finished = False
+    tracker, finished = Tracker(), False
     try:
         if train.tracking.enabled:
             tracker = MlflowTracker(train.tracking, run.local, name, parent)
-            tracker.params(flat(record))
+        tracker.params(flat(record))
         if local:
-            from idc.training.context import LocalContext, NoTracker, Watched
+            from idc.training.context import LocalContext
 
-            watched: Any = tracker if watch is None else Watched(tracker or NoTracker(), watch)
+            tracker.watch = watch
             context = LocalContext(
-                run.local, keep_last=train.keep_last, use_gpu=train.gpus_per_worker > 0, tracker=watched
+                run.local, keep_last=train.keep_last, use_gpu=train.gpus_per_worker > 0, tracker=tracker
             )
             with _fatal_errors_noted(run):
                 run_rank(entry, record, train, run, context)
         else:
-            _run_on_ray(entry, record, train, run, name, callbacks, tracker.run_id if tracker is not None else None)
+            tracked = tracker.run_id if isinstance(tracker, MlflowTracker) else None
+            _run_on_ray(entry, record, train, run, name, callbacks, tracked)
         finished = True
     finally:
-        if tracker is not None:
-            tracker.end(finished)
+        tracker.end(finished)
         logs.bind(run=None)
     return {**run.read(RESULT), "done_before": False}
 
@@ -265,7 +263,6 @@ def _fatal_errors_noted(run: RunFolder) -> Iterator[None]:
 
 
 def _worker(config: dict[str, Any]) -> None:
-    """One rank of a run on Ray Train."""
     run: RunFolder = config["run"]
     if run.exists(FATAL):
         return  # restarted after a fatal error: end the run, the driver reports it
@@ -281,8 +278,7 @@ def _worker(config: dict[str, Any]) -> None:
         logs.event("worker_failed", text, "error", traceback=traceback.format_exc())
         raise
     finally:
-        if isinstance(context.tracker, MlflowTracker):
-            context.tracker.flush()
+        context.tracker.flush()
 
 
 def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, tracked: str | None) -> Any:
@@ -290,22 +286,22 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, tracked: s
     import ray.train
     import ray.train.torch
 
-    from idc.training.context import Context, NoTracker
+    from idc.training.context import Context
 
     worker = ray.train.get_context()
     rank = worker.get_world_rank()
     logs.bind(run=name, rank=rank)
-    mlflow = None
+    tracker = Tracker()
     if tracked is not None and rank == 0:  # a restarted worker does not depend on the server
-        mlflow = MlflowTracker(train.tracking, run_dir, name, run_id=tracked)
+        tracker = MlflowTracker(train.tracking, run_dir, name, run_id=tracked)
 
     class RayContext(Context):
         """A rank of a Ray Train run, that also reports the metrics to Ray Train and knows which nodes will be lost."""
 
         announced: frozenset[str] = frozenset()
 
-        def report(self, metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
-            super().report(metrics, checkpoint_dir, step)
+        def report(self, metrics: dict[str, Any], checkpoint: Path) -> None:
+            super().report(metrics, checkpoint)
             ray.train.report(metrics)
 
         def preemption_announced(self) -> bool:
@@ -315,5 +311,5 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, tracked: s
             before, self.announced = self.announced, self.announced.union(info.preempted_node_ids if info else ())
             return self.announced != before
 
-    device, tracker = ray.train.torch.get_device(), mlflow or NoTracker()
-    return RayContext(run_dir or Path(), rank, worker.get_world_size(), device, tracker, train.keep_last)
+    device, world_size = ray.train.torch.get_device(), worker.get_world_size()
+    return RayContext(run_dir or Path(), rank, world_size, device, tracker, train.keep_last)

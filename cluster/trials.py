@@ -25,13 +25,14 @@ from filelock import FileLock
 from cluster.config import ClusterConfig
 from cluster.session import run_chunks
 from cluster.tracking import MlflowTracker, flat
-from cluster.train import FATAL_ERRORS, Watch, launch
+from cluster.train import FATAL_ERRORS, launch
+from idc.evaluation.record import load_evaluation
 from idc.sweep.chain import Step
 from idc.sweep.config import SweepJob
 from idc.sweep.plan import TrialPlan
-from idc.sweep.summary import TrialResult
+from idc.training.tracker import Watch
 from idc.util import logs
-from idc.util.atomic import write_json
+from idc.util.atomic import write_json, write_text
 from idc.util.redaction import redacted
 
 _WAITING_CPUS = 0.1
@@ -134,28 +135,26 @@ def _remote(step: Step, folder: str, run: Any, workspace: Workspace) -> dict[str
 
 
 def run_trial(plan: TrialPlan, workspace: Workspace) -> bool:
-    """Run the steps of a table's trial and write its result. Returns False if it failed in a way that would repeat."""
-    path = workspace.folder / "trials" / f"{plan.key}.json"
+    """Run the steps of a table's trial. Returns False if it failed in a way that would repeat."""
+    failure = _failure_file(workspace, plan)
+    failure.unlink(missing_ok=True)
     try:
         for step in plan.steps.scored:
             run_step(step, workspace)
     except FATAL_ERRORS as error:
-        write_json(path.with_suffix(".failed"), {"error": redacted(f"{type(error).__name__}: {error}")})
+        write_text(failure, redacted(f"{type(error).__name__}: {error}"))
         logs.event("trial_failed", traceback.format_exc(), "error", trial=plan.label)
         return False
-    write_json(path, {"label": plan.label, "steps": plan.required, "evaluation": plan.steps.evaluation.name})
-    path.with_suffix(".failed").unlink(missing_ok=True)
     return True
 
 
-def result_of(workspace: Workspace, plan: TrialPlan) -> TrialResult | None:
-    path = workspace.folder / "trials" / f"{plan.key}.json"
-    return TrialResult.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else None
+def failure_of(workspace: Workspace, plan: TrialPlan) -> str:
+    path = _failure_file(workspace, plan)
+    return path.read_text(encoding="utf-8") if path.exists() else LOST
 
 
-def failure_of(workspace: Workspace, key: str) -> str:
-    path = workspace.folder / "trials" / f"{key}.failed"
-    return json.loads(path.read_text(encoding="utf-8"))["error"] if path.exists() else LOST
+def _failure_file(workspace: Workspace, plan: TrialPlan) -> Path:
+    return workspace.folder / "trials" / f"{plan.key}.failed"
 
 
 class Reporter:
@@ -170,14 +169,14 @@ class Reporter:
 
     def __call__(self, plan: TrialPlan) -> None:
         self.number += 1
-        result = result_of(self.workspace, plan)
-        scores = result.scores(self.workspace.store) if result is not None else {}
+        store, done = self.workspace.store, plan.done(self.workspace.store)
+        scores = load_evaluation(store / plan.steps.evaluation.name).scores if done else {}
         text = "  ".join(f"{name} {100 * value:.1f}" for name, value in scores.items())
-        text = text or f"FAILED: {failure_of(self.workspace, plan.key)}"
+        text = text or f"FAILED: {failure_of(self.workspace, plan)}"
         print(f"trial {self.number} of {self.total}: {plan.label}: {text}", flush=True)
-        self.track(plan.label, {**plan.settings, "seed": plan.seed, "steps": " ".join(plan.required)}, scores, result)
+        self.track(plan.label, {**plan.settings, "seed": plan.seed, "steps": " ".join(plan.required)}, scores, done)
 
-    def track(self, label: str, params: dict[str, Any], scores: dict[str, float], result: Any) -> None:
+    def track(self, label: str, params: dict[str, Any], scores: dict[str, float], finished: bool) -> None:
         if self.workspace.parent is None:
             return
         tracking = self.workspace.job.tracking.model_copy(update={"uri": self.workspace.uri})
@@ -185,7 +184,7 @@ class Reporter:
         tracker = MlflowTracker(tracking, self.workspace.folder, name, self.workspace.parent)
         tracker.params(flat(params))
         tracker.metrics(scores, step=0)
-        tracker.end(result is not None)
+        tracker.end(finished)
 
 
 def tune_trials(

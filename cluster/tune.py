@@ -16,10 +16,11 @@ from cluster.preflight import Requirements
 from cluster.search import best_trial, run_search
 from cluster.session import session
 from cluster.tracking import MlflowTracker, flat
-from cluster.trials import Reporter, Workspace, failure_of, result_of, run_step, run_trial, tune_trials
+from cluster.trials import Reporter, Workspace, failure_of, run_step, run_trial, tune_trials
 from idc.sweep.config import STEPS, TOKENS_PER_SECOND, RowConfig, SweepJob
 from idc.sweep.plan import TrialPlan, plan_table, spread_out
-from idc.sweep.summary import SearchedTrial, SweepResult, TrialResult, summarise_sweep
+from idc.sweep.summary import SearchedTrial, SweepResult, summarise_sweep
+from idc.training.tracker import Tracker
 from idc.util.atomic import write_json
 
 
@@ -29,7 +30,7 @@ def run_sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, ove
     Args:
         cluster: the Ray cluster.
         local: without Ray, one trial after the other.
-        overwrite: discard the results of this sweep's trials (their steps stay), and the state of another search there.
+        overwrite: discard the state of another search that is there; the steps of its trials stay.
 
     Raises:
         ValueError: an input cannot be read; the folder holds another search; a search without Ray.
@@ -41,36 +42,34 @@ def run_sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, ove
     workspace = Workspace(root / job.name, root / STEPS, job.inlined(), cluster, local)
     _claim(workspace, overwrite)
     workspace.store.mkdir(parents=True, exist_ok=True)
-    tracker = MlflowTracker(job.tracking, workspace.folder, job.name) if job.tracking.enabled else None
-    if tracker is not None:
+    tracker, finished = Tracker(), False
+    if job.tracking.enabled:
+        tracker = MlflowTracker(job.tracking, workspace.folder, job.name)
         workspace = replace(workspace, parent=tracker.run_id, uri=tracker.uri)
-    finished = False
     try:
-        if tracker is not None:
-            tracker.params(flat(job.model_dump(mode="json", exclude={"rows", "note"})))
+        tracker.params(flat(job.model_dump(mode="json", exclude={"rows", "note"})))
         plans = plan_table(workspace.job, str(workspace.store)) if job.search is None else []
         with nullcontext() if local else session(cluster, Requirements(job, out=job.runs)):
             searched: list[SearchedTrial] = []
             if job.search is not None:
                 searched = run_search(workspace, job.search)
                 plans = [best_trial(workspace, job.search, searched)]
-            results = _table(workspace, plans)
-            _run_timing_steps(workspace, [plan for plan in plans if plan.key in results])
+            _table(workspace, plans)
+            done = [plan for plan in plans if plan.done(workspace.store)]
+            _run_timing_steps(workspace, done)
         rows = job.table or tuple(RowConfig(label="best", settings=plan.settings) for plan in plans)
-        done = [(plan, results[plan.key]) for plan in plans if plan.key in results]
-        failed = {plan.label: failure_of(workspace, plan.key) for plan in plans if plan.key not in results}
+        failed = {plan.label: failure_of(workspace, plan) for plan in plans if plan not in done}
         result = summarise_sweep(job, rows, done, failed, searched, workspace.store, time.monotonic() - started)
         finished = not failed
     finally:
-        if tracker is not None:
-            tracker.end_children()
-            tracker.end(finished)
+        tracker.end_children()
+        tracker.end(finished)
     return result
 
 
 def _claim(workspace: Workspace, overwrite: bool) -> None:
-    """Claim the folder for this sweep. A table may change its rows, as a trial's file is named by all that its result
-    depends on; the state of a search is valid for one search only."""
+    """Claim the folder for this sweep. A table may change its rows, as a step is named by all that its result depends
+    on; the state of a search is valid for one search only."""
     workspace.folder.mkdir(parents=True, exist_ok=True)
     if overwrite:
         for name in ("trials", "tune", "search.json"):
@@ -86,11 +85,11 @@ def _claim(workspace: Workspace, overwrite: bool) -> None:
     write_json(path, identity)
 
 
-def _table(workspace: Workspace, plans: Sequence[TrialPlan]) -> dict[str, TrialResult]:
-    """Run the trials that are not done; returns the results of all that are, by key."""
-    waiting = {plan.key: plan for plan in plans if result_of(workspace, plan) is None}
+def _table(workspace: Workspace, plans: Sequence[TrialPlan]) -> None:
+    waiting = {plan.key: plan for plan in plans if not plan.done(workspace.store)}
     print(f"{workspace.job.name}: {len(plans)} trials, {len(plans) - len(waiting)} of them done before", flush=True)
-    order = spread_out(list(waiting.values()), 1 if workspace.local else workspace.job.trials.concurrent)
+    side_by_side = not workspace.local and workspace.job.trials.concurrent > 1
+    order = spread_out(list(waiting.values())) if side_by_side else list(waiting.values())
     report = Reporter(workspace, len(order))
     if workspace.local:
         for plan in order:
@@ -99,7 +98,6 @@ def _table(workspace: Workspace, plans: Sequence[TrialPlan]) -> dict[str, TrialR
             report(plan)
     elif order:
         _tune_table(workspace, order, report)
-    return {plan.key: result for plan in plans if (result := result_of(workspace, plan)) is not None}
 
 
 def _run_timing_steps(workspace: Workspace, plans: Sequence[TrialPlan]) -> None:

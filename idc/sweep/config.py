@@ -192,15 +192,11 @@ class TrialsConfig(ConfigModel):
     """Restarts of a trial whose process was lost, each from its last checkpoint."""
 
 
-class SweepJob(ConfigModel):
-    """Run a system's chain of jobs over rows and seeds, or as a search, and write a page of the results.
-
-    A file of a table may have `sizes`, of which the file of a size chooses one (:mod:`idc.sweep.sizes`)."""
+class SweepTable(ConfigModel):
+    """What a sweep and its result have in common."""
 
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
     """Name of the sweep: its folder under `runs`. The same name resumes it."""
-    runs: str = "runs/sweeps"
-    """Folder of all sweeps. Its `steps` has a folder for each step, named by what it depends on; sweeps share them."""
     title: str = ""
     """Heading of the page."""
     paper: str = ""
@@ -209,6 +205,22 @@ class SweepJob(ConfigModel):
     """Differences from the paper that a reader must know to compare: other data, other sizes."""
     system: str = Field(min_length=1)
     """System whose chain of jobs is run, e.g. procap."""
+    columns: tuple[ColumnConfig, ...] = Field(CAPTION_COLUMNS, min_length=1)
+    """The table's columns."""
+    control: str | None = Field(None, min_length=1)
+    """Label of a row from which the other rows of its group are told apart: further columns have their differences in
+    CIDEr, right_type, right_object and difference_f1, with 95 % intervals over seeds and pairs."""
+    plot: PlotConfig | None = None
+    """The figure, if the paper has one."""
+
+
+class SweepJob(SweepTable):
+    """Run a system's chain of jobs over rows and seeds, or as a search, and write a page of the results.
+
+    A file of a table may have `sizes`, of which the file of a size chooses one (:mod:`idc.sweep.sizes`)."""
+
+    runs: str = "runs/sweeps"
+    """Folder of all sweeps. Its `steps` has a folder for each step, named by what it depends on; sweeps share them."""
     base: dict[str, str] = Field({})
     """Section of a trial -> YAML file of its job, overridden by all settings here. Relative paths as of --config."""
     settings: dict[str, Any] = Field({})
@@ -221,13 +233,6 @@ class SweepJob(ConfigModel):
     """Instead of rows: a search."""
     seeds: tuple[int, ...] = Field((0,), min_length=1)
     """Each row is repeated with each of these as the chain's seeds."""
-    columns: tuple[ColumnConfig, ...] = Field(CAPTION_COLUMNS, min_length=1)
-    """The table's columns."""
-    control: str | None = Field(None, min_length=1)
-    """Label of a row from which the other rows of its group are told apart: further columns have their differences in
-    CIDEr, right_type, right_object and difference_f1, with 95 % intervals over seeds and pairs."""
-    plot: PlotConfig | None = None
-    """The figure, if the paper has one."""
     trials: TrialsConfig = TrialsConfig()
     """How trials run."""
     tracking: TrackingConfig = TrackingConfig()

@@ -36,7 +36,6 @@ def effect(metric: str, control: Sequence[Path], treatment: Sequence[Path]) -> S
 
 @lru_cache(maxsize=128)  # the control row's are read for every other row
 def _values(metric: str, folder: Path) -> dict[str, float]:
-    """The metric of each pair that has it."""
     rows = load_predictions(folder)
     if metric == "CIDEr":
         return {row.pair_id: row.scores["CIDEr"] for row in rows if "CIDEr" in row.scores}

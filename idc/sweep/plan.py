@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 from idc.data.store import fingerprint
@@ -13,16 +15,8 @@ from idc.sweep.config import SweepJob
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """One trial of a table.
-
-    Attributes:
-        key: file name of its result; changes with everything that the result depends on.
-        label: readable name.
-        row: number of the table's row.
-        seed: of this repetition.
-        steps: its steps.
-        settings: the row's dotted settings.
-    """
+    """One trial of a table: of ``row``, with ``seed``. ``key`` changes with everything that its result depends on;
+    ``settings`` are the row's."""
 
     key: str
     label: str
@@ -36,6 +30,10 @@ class TrialPlan:
         """Names of the steps that its scores need, in order."""
         return [step.name for step in self.steps.scored]
 
+    def done(self, store: Path) -> bool:
+        """Whether all of these steps are done."""
+        return all((store / f"{name}.json").exists() and (store / name).exists() for name in self.required)
+
 
 def plan_table(job: SweepJob, store: str) -> list[TrialPlan]:
     """Plan the trials of a table, row by row and seed by seed.
@@ -46,31 +44,21 @@ def plan_table(job: SweepJob, store: str) -> list[TrialPlan]:
     plans = []
     for number, row in enumerate(job.table):
         for seed in job.seeds if not row.quoted else ():
-            steps = job.trial(row.settings, seed).steps(store)
-            label = ", ".join(
-                [*filter(None, [row.group]), row.label, *([f"seed {seed}"] if len(job.seeds) > 1 else [])]
-            )
-            key = fingerprint([step.name for step in steps.scored])
-            plans.append(TrialPlan(key, label, number, seed, steps, dict(row.settings)))
+            label = ", ".join(filter(None, [row.group, row.label, f"seed {seed}" if len(job.seeds) > 1 else ""]))
+            plans.append(plan_trial(job, store, label, row.settings, seed, number))
     return plans
 
 
-def spread_out(plans: Sequence[TrialPlan], concurrent: int) -> list[TrialPlan]:
-    """Order trials so that those running at the same time share few steps: of two that need the same step, the second
-    would wait for the first with idle cores."""
-    waiting = list(plans)
-    order: list[TrialPlan] = []
-    begun: set[str] = set()
-    while waiting:
-        beside = [set(plan.required) for plan in order[-(concurrent - 1) :]] if concurrent > 1 else []
-        new = set().union(*beside) - begun
+def plan_trial(job: SweepJob, store: str, label: str, settings: dict[str, Any], seed: int, row: int = 0) -> TrialPlan:
+    steps = job.trial(settings, seed).steps(store)
+    key = fingerprint([step.name for step in steps.scored])
+    return TrialPlan(key, label, row, seed, steps, dict(settings))
 
-        def shared(plan: TrialPlan, new: set[str] = new) -> int:
-            return len(new.intersection(plan.required))
 
-        chosen = min(waiting, key=shared)
-        waiting.remove(chosen)
-        order.append(chosen)
-        if len(order) >= concurrent:
-            begun.update(order[-concurrent].required)
-    return order
+def spread_out(plans: Sequence[TrialPlan]) -> list[TrialPlan]:
+    """Alternate between trials with different first steps: of two side by side that need the same one, the second would
+    wait for the first with idle cores."""
+    queues: dict[str, list[TrialPlan]] = {}
+    for plan in plans:
+        queues.setdefault(plan.required[0], []).append(plan)
+    return [plan for turn in zip_longest(*queues.values()) for plan in turn if plan is not None]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from idc.evaluation.effects import SeededEffect
 from idc.evaluation.record import Baseline, Evaluation, Spread, load_evaluation, spread
@@ -21,33 +21,16 @@ from idc.sweep.config import (
     TOKENS_PER_SECOND,
     TRAINING_COSTS,
     ColumnConfig,
-    PlotConfig,
     RowConfig,
     SweepJob,
+    SweepTable,
 )
 from idc.sweep.effects import PAIRED, effect
 from idc.sweep.plan import TrialPlan
 
-_ANSWERS = "answers"
-"""The result of the step that asks questions, among what is measured."""
-
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid")
-
-
-class TrialResult(_Record):
-    """The result file of a finished trial."""
-
-    label: str
-    steps: list[str]
-    """Names of its steps, in order."""
-    evaluation: str
-    """Name of the step of its evaluation, a folder among all steps."""
-
-    def scores(self, store: Path) -> dict[str, float]:
-        """Scores of the held-out split, as fractions."""
-        return load_evaluation(store / self.evaluation).scores
 
 
 class SearchedTrial(_Record):
@@ -62,22 +45,15 @@ class SearchedTrial(_Record):
     """running, finished, stopped early, or the error."""
 
 
-class ResultRow(_Record):
-    """A row of the table."""
+class ResultRow(RowConfig):
+    """A row of the table with its results."""
 
-    label: str
-    settings: dict[str, Any]
     seeds: list[int]
     """Seeds of the finished trials."""
     values: dict[str, Spread | None]
     """Column title -> mean and spread over the seeds; scores times 100."""
-    effects: dict[str, SeededEffect] = {}
+    effects: dict[str, SeededEffect] = Field({})
     """Column title -> difference from the control row, over the seeds that both have."""
-    published: dict[str, float]
-    group: str = ""
-    quoted: bool = False
-    series: str = ""
-    x: float | None = None
 
 
 class BaselineRow(_Record):
@@ -102,18 +78,10 @@ class Cost(_Record):
     """Number of steps that more than one trial needed."""
 
 
-class SweepResult(_Record):
+class SweepResult(SweepTable):
     """The contents of a sweep's page."""
 
-    name: str
-    title: str
-    paper: str
-    note: str
-    system: str
-    columns: list[ColumnConfig]
-    control: str | None = None
     rows: list[ResultRow]
-    plot: PlotConfig | None
     baselines: list[BaselineRow]
     cost: Cost
     trials: int
@@ -133,72 +101,46 @@ class SweepResult(_Record):
 def summarise_sweep(
     job: SweepJob,
     rows: Sequence[RowConfig],
-    done: Sequence[tuple[TrialPlan, TrialResult]],
+    done: Sequence[TrialPlan],
     failed: Mapping[str, str],
     searched: Sequence[SearchedTrial],
     store: Path,
     seconds: float,
 ) -> SweepResult:
     """Gather the results of the steps in ``store``."""
-    evaluations = {plan.key: load_evaluation(store / result.evaluation) for plan, result in done}
     table = []
     for number, row in enumerate(rows):
-        plans = [plan for plan, _ in done if plan.row == number]
-        scored = [evaluations[plan.key] for plan in plans]
-        measured = {
-            TOKENS_PER_SECOND: _results(store, [plan.steps.speed for plan in plans[:1]]),
-            JUDGE: _results(store, [plan.steps.judge for plan in plans]),
-            _ANSWERS: _results(store, [plan.steps.answers for plan in plans]),
-            **_training_costs(store, plans),
-        }
-        values = {column.title: _value(column, scored, measured) for column in job.columns}
-        table.append(
-            ResultRow(
-                label=row.label,
-                settings=row.settings,
-                seeds=[plan.seed for plan in plans],
-                values=values,
-                effects=_effects(job, rows, number, done, store),
-                published=row.published,
-                group=row.group,
-                quoted=row.quoted,
-                series=row.series,
-                x=row.x,
-            )
-        )
-    an_evaluation = next(iter(evaluations.values()), None)
+        plans = [plan for plan in done if plan.row == number]
+        values = {column.title: column_values(column, plans, store) for column in job.columns}
+        cells = {title: spread(numbers) if numbers else None for title, numbers in values.items()}
+        effects = _effects(job, rows, number, done, store)
+        table.append(ResultRow(**dict(row), seeds=[plan.seed for plan in plans], values=cells, effects=effects))
+    evaluation = load_evaluation(store / done[0].steps.evaluation.name) if done else None
     return SweepResult(
-        name=job.name,
-        title=job.title or job.name,
-        paper=job.paper,
-        note=job.note,
-        system=job.system,
-        columns=list(job.columns),
-        control=job.control,
+        **{name: getattr(job, name) for name in SweepTable.model_fields},
         rows=table,
-        plot=job.plot,
         baselines=_baselines(job, rows, done, store),
         cost=_cost(store, done),
         trials=len(done) + len(failed),
         failed=dict(failed),
         searched=list(searched),
         search_metric=job.search.metric if job.search is not None else None,
-        split=an_evaluation.split if an_evaluation is not None else None,
-        pairs=an_evaluation.pairs if an_evaluation is not None else None,
+        split=evaluation.split if evaluation is not None else None,
+        pairs=evaluation.pairs if evaluation is not None else None,
         settings={"base": job.base, **job.settings},
         seconds=seconds,
     )
 
 
 def _effects(
-    job: SweepJob, rows: Sequence[RowConfig], number: int, done: Sequence[tuple[TrialPlan, TrialResult]], store: Path
+    job: SweepTable, rows: Sequence[RowConfig], number: int, done: Sequence[TrialPlan], store: Path
 ) -> dict[str, SeededEffect]:
     """Column title -> effect of a row against the control row of its group; empty without one, and for itself."""
     of_group = [other.group == rows[number].group and other.label == job.control for other in rows]
     if not any(of_group) or of_group[number]:
         return {}
     control, treatment = (
-        {plan.seed: store / result.evaluation for plan, result in done if plan.row == row}
+        {plan.seed: store / plan.steps.evaluation.name for plan in done if plan.row == row}
         for row in (of_group.index(True), number)
     )
     if not (seeds := sorted(control.keys() & treatment.keys())):
@@ -212,21 +154,25 @@ def _effects(
     return {title: of_column for title, of_column in effects.items() if of_column is not None}
 
 
-def _value(
-    column: ColumnConfig, evaluations: Sequence[Evaluation], measured: Mapping[str, Sequence[Any]]
-) -> Spread | None:
-    """A cell; ``measured`` are results of steps that measure what no evaluation has: metric -> one for each trial."""
-    if column.of_answers:
-        key = column.metric + (f"/{column.subset}" if column.subset else "")
-        results = [result[key] for result in measured[_ANSWERS] if key in result]
-        return spread(results) if results else None
-    if column.metric in measured:
-        key = (column.subset or "") if column.metric == JUDGE else column.metric
-        results = [result[key] for result in measured[column.metric] if key in result]
-        return spread(results) if results else None
-    values = [column_score(column, evaluation) for evaluation in evaluations]
-    present = [100 * value for value in values if value is not None]
-    return spread(present) if present else None
+def column_values(column: ColumnConfig, plans: Sequence[TrialPlan], store: Path) -> list[float]:
+    """The column's number in each of a row's trials that has it; scores times 100."""
+    metric, subset = column.metric, column.subset
+    steps: Sequence[Step | None]
+    keys: tuple[str, ...] = (metric,)
+    if metric == TOKENS_PER_SECOND:
+        steps = [plan.steps.speed for plan in plans[:1]]
+    elif metric in TRAINING_COSTS:
+        last = [plan.steps.work[-1] for plan in plans]
+        steps, keys = [step if step.train is not None else None for step in last], TRAINING_COSTS[metric]
+    elif metric == JUDGE:
+        steps, keys = [plan.steps.judge for plan in plans], (subset or "",)
+    elif column.of_answers:
+        steps, keys = [plan.steps.answers for plan in plans], ("/".join(filter(None, (metric, subset))),)
+    else:
+        scores = [column_score(column, load_evaluation(store / plan.steps.evaluation.name)) for plan in plans]
+        return [100 * score for score in scores if score is not None]
+    records = [record["result"] for record in _records(store, [step.name for step in steps if step is not None])]
+    return [next(result[key] for key in keys if key in result) for result in records if result.keys() & keys]
 
 
 def column_score(column: ColumnConfig, scored: Evaluation | Baseline) -> float | None:
@@ -244,12 +190,10 @@ def column_score(column: ColumnConfig, scored: Evaluation | Baseline) -> float |
     return None if value is None or math.isnan(value) else value
 
 
-def _baselines(
-    job: SweepJob, rows: Sequence[RowConfig], done: Sequence[tuple[TrialPlan, TrialResult]], store: Path
-) -> list[BaselineRow]:
+def _baselines(job: SweepJob, rows: Sequence[RowConfig], done: Sequence[TrialPlan], store: Path) -> list[BaselineRow]:
     """The baselines of each group whose rows are all scored on the same pairs."""
     of_group: dict[str, set[str]] = {}
-    for plan, _ in done:
+    for plan in done:
         if plan.steps.baselines is not None:
             of_group.setdefault(rows[plan.row].group, set()).add(plan.steps.baselines.name)
     baselines = []
@@ -264,33 +208,15 @@ def _baselines(
     return baselines
 
 
-def _results(store: Path, steps: Sequence[Step | None]) -> list[Any]:
-    paths = [store / f"{step.name}.json" for step in steps if step is not None]
-    return [json.loads(path.read_text(encoding="utf-8"))["result"] for path in paths if path.exists()]
+def _records(store: Path, names: Sequence[str]) -> list[dict[str, Any]]:
+    paths = [store / f"{name}.json" for name in names]
+    return [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
 
 
-def _training_costs(store: Path, plans: Sequence[TrialPlan]) -> dict[str, list[dict[str, float]]]:
-    """Metric -> of each trial that ends with a training its value, by the metric's name."""
-    results = _results(store, [plan.steps.work[-1] for plan in plans if plan.steps.work[-1].train is not None])
-    return {
-        metric: [{metric: next(result[name] for name in names if name in result)} for result in results]
-        for metric, names in TRAINING_COSTS.items()
-    }
-
-
-def _cost(store: Path, done: Sequence[tuple[TrialPlan, TrialResult]]) -> Cost:
-    needed = [
-        name for plan, _ in {plan.key: (plan, result) for plan, result in done}.values() for name in plan.required
-    ]
-    alone = {step.name for plan, _ in done for step in (plan.steps.baselines, plan.steps.speed) if step is not None}
-    cpu = gpu = 0.0
-    steps = 0
-    for name in {*needed, *alone}:
-        path = store / f"{name}.json"
-        if path.exists():
-            record = json.loads(path.read_text(encoding="utf-8"))
-            cpu += record["seconds"] * record["cpus"] / 3600
-            gpu += record["seconds"] * record["gpus"] / 3600
-            steps += 1
+def _cost(store: Path, done: Sequence[TrialPlan]) -> Cost:
+    needed = [name for plan in {plan.key: plan for plan in done}.values() for name in plan.required]
+    timed: list[Step | None] = [step for plan in done for step in (plan.steps.baselines, plan.steps.speed)]
+    records = _records(store, list({*needed, *(step.name for step in timed if step is not None)}))
+    cpu, gpu = (sum(record["seconds"] * record[kind] / 3600 for record in records) for kind in ("cpus", "gpus"))
     shared = len({name for name in needed if needed.count(name) > 1})
-    return Cost(cpu_hours=cpu, gpu_hours=gpu, steps=steps, shared_steps=shared)
+    return Cost(cpu_hours=cpu, gpu_hours=gpu, steps=len(records), shared_steps=shared)

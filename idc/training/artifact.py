@@ -25,9 +25,9 @@ import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, ValidationError
 
 from idc.config import first_error
 from idc.data.text import Vocabulary
@@ -40,7 +40,6 @@ from idc.util.units import metric_text
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-FORMAT_VERSIONS = (1, 2)
 CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocabulary.json"
 PREPROCESS, METRICS, CARD = "preprocess.json", "metrics.json", "README.md"
 CALIBRATION, FAMILIARITY = "calibration.json", "familiarity.safetensors"
@@ -58,6 +57,22 @@ IDENTITY_TAG = "idc.artifact"
 """Tag of a version in the registry: the :func:`artifact_identity` of its artifact."""
 
 
+def _inside(name: str) -> str:
+    parts = PurePosixPath(name)
+    if not parts.parts or parts.is_absolute() or ".." in parts.parts:
+        raise ValueError(f"{name!r} is no name below the folder")
+    return name
+
+
+class _Description(BaseModel):
+    system: str
+    format_version: Literal[1, 2]
+    config: dict[str, Any]
+    files: tuple[Annotated[str, AfterValidator(_inside)], ...]
+    trained_on: str | None = None
+    base: BaseName | None = None
+
+
 @dataclass(frozen=True)
 class Artifact:
     """The description of an artifact; :meth:`state_dict` reads the weights.
@@ -65,7 +80,7 @@ class Artifact:
     Attributes:
         files: names of all files but config.json, relative to ``path``.
         trained_on: what the model was trained on, in short English; None if the artifact does not record it.
-        base: the model of others that it needs; :meth:`idc.training.base.BaseName.folder` finds it.
+        base: the model of others that it needs.
     """
 
     path: Path
@@ -146,17 +161,14 @@ def write_artifact(
     trained_on: str | None = None,
     base: BaseName | None = None,
 ) -> Path:
-    """Write an artifact, atomically; it replaces one that is there.
+    """Write an artifact into the folder ``path``, atomically; it replaces one that is there.
 
     Args:
-        path: the artifact's folder.
         system: its name in ``idc.systems.SYSTEMS``.
-        config: the resolved config, JSON-able.
+        config, preprocess, metrics: JSON-able.
         state_dict: the stored weights (tied ones may share memory); with a base it may be empty.
         vocabulary: the words of the captions, if the system has its own.
-        preprocess: how the images are prepared, JSON-able.
-        metrics: measured values, JSON-able.
-        card: Markdown about the training data and what the model is for, put into the model card.
+        card: Markdown for the model card: the training data, what the model is for.
         extras: name in the artifact -> file or folder, or its URI, that is copied there, also :data:`ADAPTER` and
             :data:`PROCESSOR`.
         purpose, use: the model card's first sentence, and how to use the artifact.
@@ -244,44 +256,39 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
         near = next((p.parent for p in sorted(path.glob(f"*/{CONFIG}")) if (p.parent / WEIGHTS).exists()), None)
         hint = f"did you mean {near}?" if near else "a training run writes it to <run>/artifact"
         raise ValueError(f"{path} is not an artifact (it has no {CONFIG}); {hint}")
-    head = _read_json(path / CONFIG)
-    if not isinstance(head, dict) or not {"system", "format_version", "config", "files"} <= head.keys():
+    content = _read_json(path / CONFIG)
+    if not {"system", "format_version", "config", "files"} <= content.keys():
         hint = f"did you mean {path / 'artifact'}?" if (path / "artifact").is_dir() else "it is another program's"
-        if isinstance(head, dict) and "model_type" in head:
+        if "model_type" in content:
             hint = f"a model of transformers becomes one by: python jobs/wrap_vlm.py base.source={path} out=FOLDER"
         raise ValueError(f"{path / CONFIG} does not describe an artifact; {hint}")
-    if (version := head["format_version"]) not in FORMAT_VERSIONS:
+    try:
+        head = _Description.model_validate(content)
+    except ValidationError as error:
         raise ValueError(
-            f"{path / CONFIG} has format version {version!r}, this program reads {FORMAT_VERSIONS[0]} to "
-            f"{FORMAT_VERSIONS[-1]}; use the program's version that wrote it, or train again"
-        )
-    if system is not None and head["system"] != system:
-        raise ValueError(f"{path} is an artifact of {head['system']!r}, not of {system!r}; give the right folder")
-    files = head["files"]
-    if not isinstance(files, list) or not all(isinstance(name, str) and _is_inside(name) for name in files):
-        raise ValueError(f"{path / CONFIG}: files must be a list of names below the folder; copy the artifact again")
-    if lost := [name for name in files if not (path / name).is_file()]:
+            f"{path / CONFIG}: {first_error(error)}; copy the artifact again, or train again if another version of "
+            "this program wrote it"
+        ) from None
+    if system is not None and head.system != system:
+        raise ValueError(f"{path} is an artifact of {head.system!r}, not of {system!r}; give the right folder")
+    if lost := [name for name in head.files if not (path / name).is_file()]:
         raise ValueError(
             f"artifact {path} is incomplete, {', '.join(lost[:5])} is missing; copy the whole folder again"
         )
-    try:
-        base = BaseName.from_dict(head["base"]) if version > 1 and "base" in head else None
-    except ValueError as error:
-        raise ValueError(f"{path / CONFIG}: {error}; copy the artifact again") from None
-    if version > 1 and (fault := _adapter_fault(files, base)):
+    if fault := _adapter_fault(head.files, head.base):
         raise ValueError(f"artifact {path} is damaged: {fault}; copy the artifact again")
     if has_words := (path / VOCABULARY).exists():
         _refuse_huge(path / VOCABULARY)
     return Artifact(
         path=path,
-        system=head["system"],
-        config=_mapping(head["config"], path / CONFIG),
-        preprocess=_mapping(_read_json(path / PREPROCESS), path / PREPROCESS),
-        metrics=_mapping(_read_json(path / METRICS), path / METRICS),
+        system=head.system,
+        config=head.config,
+        preprocess=_read_json(path / PREPROCESS),
+        metrics=_read_json(path / METRICS),
         vocabulary=Vocabulary.load(path / VOCABULARY) if has_words else None,
-        trained_on=head.get("trained_on"),
-        files=tuple(files),
-        base=base,
+        trained_on=head.trained_on,
+        files=head.files,
+        base=head.base,
     )
 
 
@@ -391,27 +398,18 @@ def _local(path: Path | str) -> Path:
     return local_folder(path)
 
 
-def _is_inside(name: str) -> bool:
-    """Whether a relative name stays below its folder."""
-    parts = PurePosixPath(name)
-    return bool(parts.parts) and not parts.is_absolute() and ".." not in parts.parts
-
-
-def _mapping(value: Any, path: Path) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} holds a {type(value).__name__} where an object belongs; copy the artifact again")
-    return value
-
-
 def _refuse_huge(path: Path) -> None:
     if (size := path.stat().st_size) > MAX_JSON_BYTES:
         most = MAX_JSON_BYTES / 2**20
         raise ValueError(f"{path} has {size / 2**20:.0f} MiB, an artifact's JSON at most {most:.0f}; copy it again")
 
 
-def _read_json(path: Path) -> Any:
+def _read_json(path: Path) -> dict[str, Any]:
     _refuse_huge(path)
     try:
-        return parse_json(decode_text(path.read_bytes()))
+        value = parse_json(decode_text(path.read_bytes()))
     except (ValueError, OSError) as error:
         raise ValueError(f"{path} cannot be read as JSON ({error}); copy the artifact again") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} holds a {type(value).__name__} where an object belongs; copy the artifact again")
+    return value

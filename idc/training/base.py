@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from pydantic import ConfigDict
 
 from idc.training.hashing import combined_hash, file_hash
 from idc.util import logs
@@ -51,6 +52,7 @@ class BaseName:
         revision: commit hash on the hub; None for a folder.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
     source: str
     family: str
     fingerprint: str
@@ -60,32 +62,10 @@ class BaseName:
     def of(cls, source: str, folder: Path, family: str, weights: bool = True) -> BaseName:
         """The name of the base that :func:`locate_base` found for ``source`` in ``folder``; ``weights=False`` leaves
         the weights out, which need not be there."""
+        path = Path(source).expanduser()
+        name = str(path.absolute()) if path.is_dir() and source not in BASES else source
         cached = folder.parent.name == "snapshots"  # the hub's cache names the folder by the commit
-        return cls(
-            source=source
-            if source in BASES or not Path(source).expanduser().is_dir()
-            else str(Path(source).expanduser().absolute()),
-            family=family,
-            fingerprint=base_fingerprint(folder, weights),
-            revision=folder.name if cached else None,
-        )
-
-    @classmethod
-    def from_dict(cls, value: Any) -> BaseName:
-        """The inverse of :meth:`to_dict`.
-
-        Raises:
-            ValueError: a field is missing, unknown or no text.
-        """
-        fields, optional = ("source", "family", "fingerprint"), ("revision",)
-        if not isinstance(value, Mapping):
-            raise ValueError(f"base is a {type(value).__name__}, not an object")
-        for name in sorted({*fields, *value}):
-            if name not in (*fields, *optional):
-                raise ValueError(f"base.{name} is no field of a base; there are {', '.join((*fields, *optional))}")
-            if not (isinstance(value.get(name), str) or (name in optional and value.get(name) is None)):
-                raise ValueError(f"base.{name} is {value.get(name)!r}, not text")
-        return cls(**value)
+        return cls(name, family, base_fingerprint(folder, weights), folder.name if cached else None)
 
     def to_dict(self) -> dict[str, str]:
         """JSON-able, without the fields that are None."""
@@ -176,8 +156,11 @@ def locate_base(
 
 
 def _ask_hub(source: str, revision: str | None, **options: Any) -> Any:
-    """``snapshot_download``, whose errors are those of the user; bars of progress only for the weights, on a
-    terminal."""
+    """``snapshot_download``; bars of progress only for the weights, on a terminal.
+
+    Raises:
+        ValueError: whatever goes wrong.
+    """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
@@ -187,18 +170,16 @@ def _ask_hub(source: str, revision: str | None, **options: Any) -> Any:
         disable_progress_bars()
     try:
         return snapshot_download(source, revision=revision, **options)
-    except RevisionNotFoundError:
-        raise ValueError(
-            f"base.revision: the hub has no revision {revision!r} of {source}; take a commit, branch or tag of it"
-        ) from None
-    except GatedRepoError:
-        raise ValueError(
-            f"base.source: {source} is gated; accept its terms on its page of the hub, then `hf auth login`"
-        ) from None
-    except RepositoryNotFoundError:
-        raise ValueError(
-            f"base.source: the hub has no model {source}, or it is private: check the name, or `hf auth login`"
-        ) from None
+    except (RevisionNotFoundError, RepositoryNotFoundError) as error:  # of the second, GatedRepoError is a kind
+        field, reason = "source", f"the hub has no model {source}, or it is private: check the name, or `hf auth login`"
+        if isinstance(error, GatedRepoError):
+            reason = f"{source} is gated; accept its terms on its page of the hub, then `hf auth login`"
+        elif isinstance(error, RevisionNotFoundError):
+            field, reason = (
+                "revision",
+                f"the hub has no revision {revision!r} of {source}; take a commit, branch or tag",
+            )
+        raise ValueError(f"base.{field}: {reason}") from None
     except Exception as error:  # of the hub, of HTTP, of proxies: the types differ between versions
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{_missing(source, revision, error)} (asking the hub failed: {reason})") from error
@@ -208,34 +189,15 @@ def _ask_hub(source: str, revision: str | None, **options: Any) -> Any:
 
 
 def _announce(source: str, files: Sequence[DryRunFileInfo]) -> None:
-    """Name what will be downloaded.
-
-    Raises:
-        ValueError: the disk has no room for it.
-    """
     from huggingface_hub import constants
 
     missing = [file for file in files if file.will_download]
     size = sum(file.file_size or 0 for file in missing)
-    store = Path(constants.HF_HUB_CACHE)
-    store.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(store).free
-    if size > free:
-        raise ValueError(
-            f"{source} needs {size / 1e9:.1f} GB in {store}, which has {free / 1e9:.1f} GB left; free some, or set "
-            "HF_HUB_CACHE to a folder on another disk"
-        )
     shown = f"{size / 1e9:.1f} GB" if size > 1e8 else f"{size / 1e6:.1f} MB"
     commit = files[0].commit_hash if files else None
-    count = "1 file" if len(missing) == 1 else f"{len(missing)} files"
-    logs.event(
-        "download",
-        f"downloading {source} at revision {commit} from the hub: {count}, {shown}, into {store}",
-        source=source,
-        revision=commit,
-        files=len(missing),
-        bytes=size,
-    )
+    text = f"downloading {source} at revision {commit} from the hub: {shown}, into "
+    fields = {"source": source, "revision": commit, "files": len(missing), "bytes": size}
+    logs.event("download", text + constants.HF_HUB_CACHE, **fields)
 
 
 def _missing(source: str, revision: str | None, error: Exception) -> str:

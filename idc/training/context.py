@@ -4,71 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from idc.data.object_store import Unreachable
-from idc.training.run_storage import CHECKPOINTS, COMPLETE, RunFolder, RunStorage
+from idc.training.run_storage import CHECKPOINTS, COMPLETE, RunCopy, RunFolder
+from idc.training.tracker import Tracker
 from idc.util import logs
 
 LAST_WORDS_S = 10.0
 """How long a run that ends with an error waits for object storage to take its log, in seconds."""
-
-
-class Tracker(Protocol):
-    """An experiment tracker, in addition to the loop's own log.jsonl. Called on rank 0 only."""
-
-    def params(self, values: dict[str, Any]) -> None:
-        """Settings, flat dotted keys."""
-
-    def metrics(self, values: dict[str, float], step: int) -> None:
-        """Scalars of a step; returns at once."""
-
-    def image(self, name: str, image: Any, step: int | None = None) -> None:
-        """A picture: uint8 array (H, W, 3) or a PIL image; ``name`` without suffix."""
-
-    def text(self, name: str, text: str) -> None:
-        """A text file."""
-
-    def artifacts(self, folder: Path, name: str) -> None:
-        """A folder of files under ``name``."""
-
-
-class NoTracker:
-    """Tracks nothing."""
-
-    def params(self, values: dict[str, Any]) -> None: ...
-
-    def metrics(self, values: dict[str, float], step: int) -> None: ...
-
-    def image(self, name: str, image: Any, step: int | None = None) -> None: ...
-
-    def text(self, name: str, text: str) -> None: ...
-
-    def artifacts(self, folder: Path, name: str) -> None: ...
-
-
-class Watched:
-    """Another tracker that also calls ``watch`` with the metrics and the step of each validation."""
-
-    def __init__(self, tracker: Tracker, watch: Callable[[dict[str, float], int], None]):
-        self._tracker = tracker
-        self._watch = watch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tracker, name)
-
-    def metrics(self, values: dict[str, float], step: int) -> None:
-        self._tracker.metrics(values, step)
-        prefix = "validation/"
-        if validation := {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}:
-            self._watch(validation, step)
 
 
 @dataclass
@@ -80,9 +31,9 @@ class Context:
 
     Attributes:
         run_dir: the run's folder, the same for all ranks (shared storage if they are on several machines); of a run on
-            object storage this process's copy, see ``storage``.
+            object storage this process's copy, see ``copy``.
         keep_last: checkpoints that are kept.
-        storage: of a run on object storage.
+        copy: of a run on object storage.
     """
 
     run_dir: Path
@@ -91,52 +42,44 @@ class Context:
     device: torch.device
     tracker: Tracker
     keep_last: int
-    storage: RunStorage | None = None
+    copy: RunCopy | None = None
 
     @property
-    def checkpoints(self) -> Path:
-        return self.run_dir / CHECKPOINTS
+    def folder(self) -> RunFolder:
+        """Where the checkpoints are kept."""
+        return RunFolder(self.run_dir) if self.copy is None else self.copy.folder
 
     def checkpoint_folder(self, step: int) -> Path:
         """An empty folder into which this rank writes its part of the checkpoint of ``step``; all ranks call it. On the
         disk it is one folder for all: rank 0 writes what belongs to no single rank, DeepSpeed names files by rank."""
-        folder = self.checkpoints / f".partial_{step:08d}"
-        if self.rank == 0 or self.storage is not None:
-            for left in self.checkpoints.glob(".partial_*"):
-                shutil.rmtree(left, ignore_errors=True)
+        folder = self.run_dir / CHECKPOINTS / checkpoint_name(step)
+        if self.rank == 0 or self.copy is not None:
+            for old in folder.parent.glob("*"):  # of a killed process, or fetched and loaded
+                if self.copy is not None or old == folder or not (old / COMPLETE).exists():
+                    shutil.rmtree(old)
             folder.mkdir(parents=True)
         self.barrier()
         return folder
 
-    def report(self, metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
+    def report(self, metrics: dict[str, Any], checkpoint: Path) -> None:
         """Publish metrics and, atomically, the checkpoint written by all ranks. Every rank calls it."""
-        if checkpoint_dir is None:
-            return
-        name = checkpoint_name(step)
-        if self.storage is not None:
-            self.storage.begin(name)
+        if self.copy is not None:
+            if self.rank == 0:
+                self.copy.push()  # what the checkpoint refers to
+                self.folder.withdraw(checkpoint.name)
             self.barrier()  # no rank uploads into what is still being deleted
-            self.storage.upload_part(checkpoint_dir, name)
-            shutil.rmtree(checkpoint_dir)
+            self.copy.upload_part(checkpoint)
         self.barrier()  # complete only with the parts of all ranks
         if self.rank == 0:
-            if self.storage is not None:
-                self.storage.complete(name, self.keep_last)
-            else:
-                (checkpoint_dir / COMPLETE).touch()  # before it is renamed: it is never seen unfinished
-                target = self.checkpoints / name
-                shutil.rmtree(target, ignore_errors=True)
-                checkpoint_dir.rename(target)
-                for old in complete_checkpoints(self.checkpoints)[: -self.keep_last]:
-                    shutil.rmtree(old)
+            self.folder.complete(checkpoint.name, self.keep_last)
         self.barrier()
 
     def latest_checkpoint(self) -> Path | None:
         """The newest complete checkpoint of this run, or None. Every rank calls it."""
-        if self.storage is None:
-            return max(complete_checkpoints(self.checkpoints), default=None)
-        names = self.all_gather_object(self.storage.complete_checkpoints() if self.rank == 0 else [])[0]
-        return self.storage.fetch(names[-1]) if names else None
+        names = self.all_gather_object(self.folder.complete_checkpoints() if self.rank == 0 else [])[0]
+        if not names:
+            return None
+        return self.run_dir / CHECKPOINTS / names[-1] if self.copy is None else self.copy.fetch(names[-1])
 
     def preemption_announced(self) -> bool:
         """Whether the end of a machine of this run was announced since the last call. Every rank calls it, and all get
@@ -172,7 +115,7 @@ class LocalContext(Context):
         rank, world_size = (dist.get_rank(), dist.get_world_size()) if distributed else (0, 1)
         if run_dir is not None:
             Path(run_dir).mkdir(parents=True, exist_ok=True)
-        super().__init__(Path(run_dir or "."), rank, world_size, device, tracker or NoTracker(), keep_last)
+        super().__init__(Path(run_dir or "."), rank, world_size, device, tracker or Tracker(), keep_last)
 
 
 @contextmanager
@@ -182,26 +125,21 @@ def stored(context: Context, run: RunFolder) -> Iterator[None]:
     if run.local is not None:
         yield
         return
-    storage = RunStorage(run, context.rank == 0)
-    context.storage, context.run_dir = storage, storage.scratch
+    context.copy = copy = RunCopy(run, context.rank == 0)
+    context.run_dir = copy.scratch
     try:
         try:
             yield
         except BaseException:
             try:
-                storage.push(LAST_WORDS_S)
+                copy.push(LAST_WORDS_S)
             except (Unreachable, ValueError) as error:
                 logs.event("log_lost", f"the log since the last checkpoint is lost: {error}", "warning")
             raise
-        storage.push()
+        copy.push()
     finally:
-        storage.close()
+        copy.close()
 
 
 def checkpoint_name(step: int) -> str:
     return f"step_{step:08d}"
-
-
-def complete_checkpoints(folder: Path) -> list[Path]:
-    """Complete checkpoints in ``folder``, oldest first."""
-    return sorted(path.parent for path in folder.glob(f"step_*/{COMPLETE}"))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from idc.config import layered
 from idc.training.config import TrainConfig
 
 
@@ -30,12 +30,4 @@ def deepspeed_config(train: TrainConfig, world_size: int, fused: bool = False) -
         "zero_allow_untested_optimizer": True,
         "steps_per_print": 1 << 60,
     }
-    return _merged(settings, train.deepspeed_extra)
-
-
-def _merged(base: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(base)
-    for key, value in extra.items():
-        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
-        result[key] = _merged(result[key], value) if both else value
-    return result
+    return layered(settings, train.deepspeed_extra)

@@ -11,7 +11,7 @@ import os
 import pickle
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -38,37 +38,59 @@ from idc.util.loopback import keep_gloo_on_loopback
 Logs = dict[str, Tensor | float]
 
 
-class Engine(Protocol):
-    """``accumulate`` for every micro-batch of a step, then ``step``."""
+class Engine:
+    """A task in training mode with its optimizer: ``accumulate`` for every micro-batch of a step, then ``step``.
 
-    keys: frozenset[str]
-    """The names of :func:`checkpoint_keys`."""
-    group_norms: Mapping[str, Tensor]
-    """Gradient norms of the last step, before clipping, of the groups that have a limit of their own, by name."""
+    Attributes:
+        keys: the names of :func:`checkpoint_keys`.
+        group_norms: gradient norms of the last step, before clipping, of the groups that have a limit of their own.
+    """
+
+    def __init__(self, task: Task, groups: list[dict[str, Any]], context: Context, train: TrainConfig):
+        self.task = task
+        self.keys = checkpoint_keys(task)
+        self.context = context
+        self.train = train
+        self.autocast = torch.autocast(
+            context.device.type, torch.bfloat16, enabled=train.precision == "bf16", cache_enabled=train.zero_stage < 3
+        )
+        self.group_norms: Mapping[str, Tensor] = {}
 
     def accumulate(self, batch: Batch) -> tuple[Tensor, Logs]:
         """Forward and backward of one micro-batch. The detached loss and the logs."""
-        ...
+        raise NotImplementedError
 
     def step(self, learning_rates: list[float]) -> Tensor | float:
         """Average the gradients, clip, update with one rate per group. Returns the gradient's norm before clipping."""
-        ...
+        raise NotImplementedError
 
-    def gathered_for_eval(self) -> contextlib.AbstractContextManager[Task]:
+    @contextlib.contextmanager
+    def gathered_for_eval(self) -> Iterator[Task]:
         """The task with all its parameters on every rank, in eval mode, for validation."""
-        ...
+        self.task.set_training(False)
+        try:
+            with self._gathered(), torch.no_grad(), self.autocast:
+                yield self.task
+        finally:
+            self.task.set_training(True)
+
+    def _gathered(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext()
 
     def full_state_dict(self) -> dict[str, Tensor]:
         """The stored parameters and buffers on the CPU of rank 0 (empty on the others). All ranks call it."""
-        ...
+        return self._state(self.keys)
+
+    def _state(self, names: frozenset[str]) -> dict[str, Tensor]:
+        return cpu_state(_only(self.task.state_dict(), names)) if self.context.rank == 0 else {}
 
     def save(self, folder: Path) -> None:
         """Write this rank's part of the state into the checkpoint ``folder``. All ranks call it."""
-        ...
+        raise NotImplementedError
 
     def load(self, folder: Path, saved_world_size: int) -> None:
         """Read what ``save`` wrote; weights that are not stored stay as the entry built them."""
-        ...
+        raise NotImplementedError
 
 
 def param_groups(task: Task) -> tuple[list[dict[str, Any]], list[GroupConfig]]:
@@ -124,25 +146,15 @@ def checkpoint_keys(task: Task) -> frozenset[str]:
     return names
 
 
-def _autocast(train: TrainConfig, device: torch.device, cache_casts: bool = True) -> torch.autocast:
-    """bf16 over trained parameters that stay fp32, or nothing."""
-    enabled = train.precision == "bf16"
-    return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=cache_casts)
-
-
-class TorchEngine:
+class TorchEngine(Engine):
     """AdamW and one all-reduce of the whole gradient at the end of a step."""
 
     def __init__(self, task: Task, groups: list[dict[str, Any]], context: Context, train: TrainConfig):
-        self.task = task.to(context.device)
-        self.keys = checkpoint_keys(task)
-        self.context = context
-        self.train = train
+        super().__init__(task.to(context.device), groups, context, train)
         kind = torch.optim.AdamW if train.optimizer == "adamw" else torch.optim.Adam
         fused = context.device.type == "cpu" or None  # one pass over parameter, gradient and averages
         self.optimizer = kind(_without(groups, CLIP_NORM), betas=train.betas, eps=train.eps, fused=fused)
         self.clipped = clipped_parts(groups, train)
-        self.group_norms: Mapping[str, Tensor] = {}
         self.parameters = [parameter for group in groups for parameter in group["params"]]
         if context.world_size > 1:
             state = task.state_dict(keep_vars=True)
@@ -152,7 +164,7 @@ class TorchEngine:
                     dist.broadcast(tensor.data, 0)
 
     def accumulate(self, batch: Batch) -> tuple[Tensor, Logs]:
-        with _autocast(self.train, self.context.device):
+        with self.autocast:
             loss, logs = self.task.training_step(batch)
         (loss / self.train.grad_accumulation).backward()
         return loss.detach(), logs
@@ -189,14 +201,6 @@ class TorchEngine:
                 grad.copy_(part.view_as(grad))
             bucket, size = [], 0
 
-    @contextlib.contextmanager
-    def gathered_for_eval(self) -> Iterator[Task]:
-        with _evaluating(self.task), _autocast(self.train, self.context.device):
-            yield self.task
-
-    def full_state_dict(self) -> dict[str, Tensor]:
-        return cpu_state(_only(self.task.state_dict(), self.keys)) if self.context.rank == 0 else {}
-
     def save(self, folder: Path) -> None:
         if self.context.rank == 0:
             state = _only(self.task.state_dict(), self.keys)
@@ -226,7 +230,7 @@ class _Autocast(nn.Module):
             return loss, logs
 
 
-class DeepSpeedEngine:
+class DeepSpeedEngine(Engine):
     """DeepSpeed's engine: ZeRO stages 0 to 3 by setting.
 
     If part of the task is not stored, DeepSpeed leaves all frozen parameters out of its checkpoint, and those that are
@@ -246,15 +250,12 @@ class DeepSpeedEngine:
 
         # no compiler at run time: DeepSpeed would build an extension for sums over shared memory when CPU ranks start
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        super().__init__(task, groups, context, train)
         self.deepspeed = deepspeed
-        self.task = task
-        self.context = context
-        self.train = train
-        self.keys = checkpoint_keys(task)
         self.elsewhere = frozenset(task.state_dict()) - self.keys
         frozen = (name for name, p in task.named_parameters(remove_duplicate=False) if not p.requires_grad)
         self.frozen = self.keys.intersection(frozen)
-        self.module = _Autocast(task, _autocast(train, context.device, cache_casts=train.zero_stage < 3))
+        self.module = _Autocast(task, self.autocast)
 
         def leave_out(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
             """Remove what is not stored from the state that DeepSpeed writes, buffers included."""
@@ -271,15 +272,14 @@ class DeepSpeedEngine:
         for parameter in task.parameters():  # channels-last ones; DeepSpeed broadcasts the bytes of the last dimension
             if parameter.dim() and parameter.stride(-1) != 1:
                 parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
-        self.settings = deepspeed_config(train, context.world_size, fused=context.device.type == "cpu")
-        self.group_norms: Mapping[str, Tensor] = {}
+        settings = deepspeed_config(train, context.world_size, fused=context.device.type == "cpu")
         self.clipped: list[ClippedPart] = []
         """What this engine clips itself, because DeepSpeed knows one norm; empty: DeepSpeed clips."""
         if any(group[CLIP_NORM] is not None for group in groups):
             self.clipped = clipped_parts(groups, train)
-            self.settings["gradient_clipping"] = 0.0
+            settings["gradient_clipping"] = 0.0
         self.engine = deepspeed.initialize(
-            model=self.module, model_parameters=_without(groups, "name", CLIP_NORM), config=self.settings,
+            model=self.module, model_parameters=_without(groups, "name", CLIP_NORM), config=settings,
             dist_init_required=False,
         )[0]  # fmt: skip
 
@@ -304,23 +304,16 @@ class DeepSpeedEngine:
         self.engine.step()
         return norm if norm is not None else self.engine.get_global_grad_norm()
 
-    @contextlib.contextmanager
-    def gathered_for_eval(self) -> Iterator[Task]:
-        gathered: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-        if self.train.zero_stage == 3:
-            from deepspeed.runtime.zero.stage3 import unwrap_model_for_generation
-
-            gathered = unwrap_model_for_generation(self.engine)
-        with gathered, _evaluating(self.task), self.module.autocast:
-            yield self.task
-
-    def full_state_dict(self) -> dict[str, Tensor]:
-        return self._gathered(self.keys)
-
-    def _gathered(self, names: frozenset[str]) -> dict[str, Tensor]:
-        """These parameters and buffers on the CPU of rank 0 (empty on the others)."""
+    def _gathered(self) -> contextlib.AbstractContextManager[Any]:
         if self.train.zero_stage < 3:
-            return cpu_state(_only(self.task.state_dict(), names)) if self.context.rank == 0 else {}
+            return super()._gathered()
+        from deepspeed.runtime.zero.stage3 import unwrap_model_for_generation
+
+        return unwrap_model_for_generation(self.engine)  # type: ignore[no-any-return]
+
+    def _state(self, names: frozenset[str]) -> dict[str, Tensor]:
+        if self.train.zero_stage < 3:
+            return super()._state(names)
         full: dict[str, Tensor] = {}
         for prefix, module in self.task.named_modules(remove_duplicate=False):
             dot = f"{prefix}." if prefix else ""
@@ -335,7 +328,7 @@ class DeepSpeedEngine:
     def save(self, folder: Path) -> None:
         self.engine.save_checkpoint(str(folder), tag=TAG, exclude_frozen_parameters=bool(self.elsewhere))
         if self.elsewhere:
-            frozen = self._gathered(self.frozen)
+            frozen = self._state(self.frozen)
             if self.context.rank == 0:
                 torch.save(frozen, folder / self.FROZEN)
 
@@ -376,16 +369,6 @@ def _quiet() -> None:
 
     os.environ.setdefault("DS_LOG_LEVEL", "error")
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-
-
-@contextlib.contextmanager
-def _evaluating(task: Task) -> Iterator[None]:
-    task.set_training(False)
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        task.set_training(True)
 
 
 def _only(state: Mapping[str, Tensor], names: frozenset[str]) -> dict[str, Tensor]:

@@ -37,8 +37,6 @@ _TORCH_NAMES = frozenset(
 
 
 class _Placeholder:
-    """Inert placeholder for pickled objects that are not used."""
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
 
@@ -64,8 +62,6 @@ _PLACEHOLDER_PACKAGES = ("ruamel.yaml.", "pytorch_lightning.", "lightning.")
 
 
 class _RestrictedUnpickler(pickle.Unpickler):
-    """Creates tensors and placeholders, nothing else."""
-
     def find_class(self, module: str, name: str) -> Any:
         full = f"{module}.{name}"
         if full in _TORCH_NAMES:
@@ -170,7 +166,6 @@ class Ledger:
         self._open = dict.fromkeys(state)
 
     def has(self, name: str) -> bool:
-        """Whether the state dict has a tensor of this name, used or not."""
         return name in self.state
 
     def count(self, pattern: str) -> int:
@@ -181,7 +176,6 @@ class Ledger:
         return number
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor, which does not mark it as used."""
         return tuple(self._find(name).shape)
 
     def take(self, name: str, shape: Sequence[int] | None = None) -> Tensor:
@@ -245,8 +239,8 @@ def dropped_listing(dropped: Sequence[Dropped]) -> str:
     reasons: dict[str, list[Dropped]] = {}
     for item in dropped:
         reasons.setdefault(item.reason, []).append(item)
-    lines = []
-    for reason, items in reasons.items():
-        lines.append(f"dropped, {reason}:")
-        lines += [f"  {item.name} {item.shape}" for item in items]
-    return "\n".join(lines)
+    return "\n".join(
+        line
+        for reason, items in reasons.items()
+        for line in (f"dropped, {reason}:", *(f"  {item.name} {item.shape}" for item in items))
+    )

@@ -11,7 +11,6 @@ import contextlib
 import json
 import math
 import resource
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -80,8 +79,6 @@ def fit(
 
 
 class _Run:
-    """The state of one ``fit``."""
-
     def __init__(self, task: Task, loaders: Loaders, context: Context, train: TrainConfig):
         groups, self.schedules = param_groups(task)
         self.group_names = [group["name"] for group in groups]
@@ -145,21 +142,11 @@ class _Run:
         return f"deepspeed-zero{self.train.zero_stage}"
 
     def save(self) -> None:
-        """A checkpoint of this step, from all ranks. What a failed one has written is removed."""
+        """A checkpoint of this step, from all ranks."""
         self.window.reduce()
         if self.best is not None:
             self.kept_bests = [*self.kept_bests, self.best["step"]][-self.train.keep_last :]
         folder = self.context.checkpoint_folder(self.step)
-        try:
-            self._write(folder)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        if self.is_main:
-            logs.event("checkpoint", step=self.step, steps=self.total)
-            self._drop_bests(set(self.kept_bests))
-
-    def _write(self, folder: Path) -> None:
         self.engine.save(folder)
         if self.is_main:
             state = {
@@ -175,10 +162,12 @@ class _Run:
                 "window": self.window.state(),
             }
             (folder / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
-        self.context.report({"step": self.step, "loss": self.last_loss, **self.metrics}, folder, self.step)
+        self.context.report({"step": self.step, "loss": self.last_loss, **self.metrics}, folder)
+        if self.is_main:
+            logs.event("checkpoint", step=self.step, steps=self.total)
+            self._drop_bests(set(self.kept_bests))
 
     def _drop_bests(self, kept: set[int]) -> None:
-        """Remove the weights of earlier bests that no checkpoint refers to."""
         for path in self.best_dir.glob("*.safetensors"):
             if path not in {self._best_path(step) for step in kept}:
                 path.unlink()
@@ -260,6 +249,8 @@ class _Run:
             self.log.write(line)
             logs.event("step", steps=self.total, **line)
             self.tracker.metrics({name: value for name, value in line.items() if name != "step"}, self.step)
+            if metrics and self.tracker.watch is not None:
+                self.tracker.watch(metrics, self.step)
 
     # -- validation and end ------------------------------------------------------------------------------------------
 

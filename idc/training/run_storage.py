@@ -1,4 +1,4 @@
-"""A run whose folder is on object storage: the loop writes to this machine's disk, what must be kept is uploaded.
+"""A run's folder, on the disk or on object storage, where the loop works on a copy of it on this machine's disk.
 
     config.json origin.json log.jsonl best/... artifact/... result.json
     checkpoints/step_00000020/<parts of all ranks>, complete
@@ -29,7 +29,7 @@ CHECKPOINTS, COMPLETE = "checkpoints", "complete"
 
 
 class RunFolder:
-    """The small files of a run's folder, on the disk or on object storage. Picklable.
+    """A run's folder: its JSON files, and which checkpoints are complete. Picklable.
 
     Args:
         path: the folder, a path or a URI; it need not exist.
@@ -92,13 +92,31 @@ class RunFolder:
         for name in sorted(sizes(self.location, self.patience_s), key=lambda name: name == last):
             remove(self.location / name, self.patience_s)
 
+    def complete_checkpoints(self) -> list[str]:
+        """Names of the complete checkpoints, oldest first."""
+        names = (name.split("/") for name in sizes(self.location / CHECKPOINTS, self.patience_s))
+        return sorted(parts[0] for parts in names if len(parts) == 2 and parts[1] == COMPLETE)
+
+    def complete(self, name: str, keep_last: int) -> None:
+        """Mark a checkpoint complete, once the parts of all ranks are there; delete all but the newest."""
+        marker = self.location / CHECKPOINTS / name / COMPLETE
+        with_retries(lambda: _put(marker, b""), str(self), self.patience_s)
+        for old in self.complete_checkpoints()[:-keep_last]:
+            self.withdraw(old)
+
+    def withdraw(self, name: str) -> None:
+        """Delete a checkpoint, if there is anything of it."""
+        folder = self.location / CHECKPOINTS / name
+        remove(folder / COMPLETE, self.patience_s)
+        remove_folder(folder, self.patience_s)
+
 
 def _put(file: Location, data: bytes) -> None:
     with file.filesystem.open_output_stream(file.path) as stream:  # appears when it is closed, as a whole
         stream.write(data)
 
 
-class RunStorage:
+class RunCopy:
     """One process's copy of a run's folder on object storage.
 
     Args:
@@ -113,8 +131,6 @@ class RunStorage:
         self.folder = folder
         self.is_main = is_main
         self.scratch, self._lock = _new_scratch(folder.location.text)
-        self._stored: dict[str, tuple[int, int]] = {}
-        """File that is stored as it is here -> its size and time here."""
         names = [
             name
             for name in sizes(folder.location, folder.patience_s)
@@ -122,9 +138,9 @@ class RunStorage:
         ]
         download_files(folder.location, names, self.scratch, folder.patience_s)
         self._stored = {name: self._state(name) for name in names}
+        """File that is stored as it is here -> its size and time here."""
 
     def close(self) -> None:
-        """Remove the copy."""
         shutil.rmtree(self.scratch, ignore_errors=True)
         self._lock.close()
         self.scratch.with_name(f".{self.scratch.name}.lock").unlink(missing_ok=True)
@@ -147,36 +163,11 @@ class RunStorage:
             remove(self.folder.location / name, patience_s)
         self._stored = here
 
-    def begin(self, name: str) -> None:
-        """Before the parts of a checkpoint are uploaded: rank 0 uploads what it refers to, and deletes what there is of
-        an earlier try. Fetched checkpoints, which every rank has loaded, are deleted."""
-        for path in (self.scratch / CHECKPOINTS).glob("[!.]*"):
-            shutil.rmtree(path)
-        if self.is_main:
-            self.push()
-            self._withdraw(name)
-
-    def _withdraw(self, name: str) -> None:
-        target = self.folder.location / CHECKPOINTS / name
-        remove(target / COMPLETE, self.folder.patience_s)
-        remove_folder(target, self.folder.patience_s)
-
-    def upload_part(self, part: Path, name: str) -> None:
-        """Upload this rank's part of a checkpoint."""
+    def upload_part(self, part: Path) -> None:
+        """Upload this rank's part of a checkpoint, which then is no longer here."""
         names = [path.relative_to(part).as_posix() for path in sorted(part.rglob("*")) if path.is_file()]
-        upload_files(part, names, self.folder.location / CHECKPOINTS / name, self.folder.patience_s)
-
-    def complete(self, name: str, keep_last: int) -> None:
-        """Mark a checkpoint complete, once the parts of all ranks are there; delete all but the newest."""
-        checkpoints, patience_s = self.folder.location / CHECKPOINTS, self.folder.patience_s
-        with_retries(lambda: _put(checkpoints / name / COMPLETE, b""), str(self.folder), patience_s)
-        for old in self.complete_checkpoints()[:-keep_last]:
-            self._withdraw(old)
-
-    def complete_checkpoints(self) -> list[str]:
-        """Names of the complete checkpoints, oldest first."""
-        names = (name.split("/") for name in sizes(self.folder.location / CHECKPOINTS, self.folder.patience_s))
-        return sorted(parts[0] for parts in names if len(parts) == 2 and parts[1] == COMPLETE)
+        upload_files(part, names, self.folder.location / CHECKPOINTS / part.name, self.folder.patience_s)
+        shutil.rmtree(part)
 
     def fetch(self, name: str) -> Path:
         """Download a checkpoint."""

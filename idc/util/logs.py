@@ -44,8 +44,6 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class _Process:
-    """State that all events of this process share."""
-
     context: ClassVar[dict[str, Any]] = {}
     writing = threading.Lock()
 
@@ -172,8 +170,6 @@ class Lines(io.TextIOBase):
 
 
 class _Handler(logging.Handler):
-    """Python's log records as events."""
-
     def emit(self, record: logging.LogRecord) -> None:
         level: Level = (
             "error" if record.levelno >= logging.ERROR else "warning" if record.levelno >= logging.WARNING else "info"

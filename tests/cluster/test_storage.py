@@ -12,7 +12,7 @@ from cluster.train import launch
 from idc.data.files import locate
 from idc.data.remote_copies import sizes
 from idc.training.config import TrainConfig
-from idc.training.run_storage import RunFolder, RunStorage
+from idc.training.run_storage import RunCopy, RunFolder
 from tests.object_store import Store, store
 from tests.training import toy
 
@@ -65,7 +65,7 @@ def test_a_half_uploaded_checkpoint_is_never_used(s3: Store, capfd: pytest.Captu
 
 def test_what_belongs_to_a_checkpoint_is_stored_before_it_is_complete(s3: Store, tmp_path: Path) -> None:
     folder = RunFolder("s3://idc/f/run")
-    storage = RunStorage(folder, is_main=True)
+    storage = RunCopy(folder, is_main=True)
     (storage.scratch / "best").mkdir()
     for name in ("log.jsonl", "best/a.safetensors", ".hidden", "best/.b.partial"):
         (storage.scratch / name).write_text("first")
@@ -75,19 +75,19 @@ def test_what_belongs_to_a_checkpoint_is_stored_before_it_is_complete(s3: Store,
     (storage.scratch / "log.jsonl").write_text("second")
     storage.push()
     assert sizes(folder.location, 0) == {"log.jsonl": 6}
-    part = storage.scratch / "part"
+    part = storage.scratch / "step_00000005"
     part.mkdir()
     (part / "weights").write_text("w")
-    storage.upload_part(part, "step_00000005")
-    assert storage.complete_checkpoints() == []
-    storage.complete("step_00000005", keep_last=1)
-    assert storage.complete_checkpoints() == ["step_00000005"]
+    storage.upload_part(part)
+    assert folder.complete_checkpoints() == []
+    folder.complete("step_00000005", keep_last=1)
+    assert folder.complete_checkpoints() == ["step_00000005"]
     storage.close()
     assert not storage.scratch.exists()
-    other = RunStorage(folder, is_main=False)
+    other = RunCopy(folder, is_main=False)
     assert [path.name for path in other.scratch.iterdir()] == ["log.jsonl"]
-    killed = RunStorage(folder, is_main=False)
+    killed = RunCopy(folder, is_main=False)
     killed._lock.close()  # as the end of its process does
-    RunStorage(folder, is_main=False).close()
+    RunCopy(folder, is_main=False).close()
     assert (killed.scratch.exists(), other.scratch.exists()) == (False, True)
     other.close()

@@ -35,7 +35,7 @@ def test_an_announced_loss_costs_a_checkpoint_only(tmp_path: Path) -> None:
         cluster.drain(2, 90)
         for step in gates:  # the notice is asked for once a second: it may be heard several steps later
             run.reach(step)
-            if list((run.folder / "checkpoints").glob("step_*")):
+            if list((run.folder / "checkpoints").glob("step_*/complete")):
                 break
             run.open(step)
         cluster.kill(2)

@@ -18,7 +18,7 @@ from idc.metrics.hallucination import hallucination, truth_of
 from idc.sweep.chain import Step
 from idc.sweep.config import JUDGE, TRAINING_COSTS, ColumnConfig, RowConfig
 from idc.sweep.effects import effect
-from idc.sweep.summary import _effects, _results, _training_costs, _value, column_score
+from idc.sweep.summary import _effects, column_score, column_values
 from idc.training.config import TrainConfig
 from tests.folders import write_rows
 
@@ -51,18 +51,15 @@ def test_columns_of_claims_are_those_of_the_evaluation_and_of_its_baselines() ->
         load(ColumnConfig, None, {"title": "t", "metric": "right_object", "subset": "change"})
 
 
-def test_a_judges_column_has_its_mean_over_the_seeds_as_it_is(tmp_path: Path) -> None:
+def test_a_judges_column_has_the_score_of_each_seed_as_it_is(tmp_path: Path) -> None:
     steps = [Step(name=f"judge-{seed}", entry="m:f", payload={}) for seed in range(3)]
     for seed, step in enumerate(steps[:2]):
         result = {"": 30.0 + seed, "real": 40.0 + seed}
         (tmp_path / f"{step.name}.json").write_text(json.dumps({"result": result}))
-    measured = {JUDGE: _results(tmp_path, [*steps, None])}
-    whole, real, other = (
-        _value(ColumnConfig(title="LLM", metric=JUDGE, subset=part), [], measured) for part in (None, "real", "render")
-    )
-    assert whole is not None
-    assert real is not None
-    assert (whole.mean, real.mean, other) == (30.5, 40.5, None)
+    plans: Any = [SimpleNamespace(steps=SimpleNamespace(judge=step)) for step in [*steps, None]]
+    columns = [ColumnConfig(title="LLM", metric=JUDGE, subset=part) for part in (None, "real", "render")]
+    values = [column_values(column, plans, tmp_path) for column in columns]
+    assert values == [[30.0, 31.0], [40.0, 41.0], []]
 
 
 def test_costs_of_a_training_are_those_of_the_trials_last_one(tmp_path: Path) -> None:
@@ -84,11 +81,8 @@ def test_costs_of_a_training_are_those_of_the_trials_last_one(tmp_path: Path) ->
         for chain in chains
     ]  # fmt: skip
     columns = [ColumnConfig(title=metric, metric=metric) for metric in TRAINING_COSTS]
-    speed, memory = (_value(column, [], _training_costs(tmp_path, plans)) for column in columns)
-    assert speed is not None
-    assert memory is not None
-    assert (speed.values, memory.values) == ([1.5, 3.5], [2.0, 28.6])
-    assert [_value(column, [], _training_costs(tmp_path, plans[2:])) for column in columns] == [None, None]
+    assert [column_values(column, plans, tmp_path) for column in columns] == [[1.5, 3.5], [2.0, 28.6]]
+    assert [column_values(column, plans[2:], tmp_path) for column in columns] == [[], []]
 
 
 # -- differences from the control row --------------------------------------------------------------------------------
@@ -137,9 +131,10 @@ def test_a_row_is_compared_with_the_control_row_of_its_group_by_the_seeds_of_bot
     for name, of in right.items():
         evaluated(tmp_path, name, rendered, of)
     done: Any = [
-        (SimpleNamespace(row=2 if name.startswith("t") else 1, seed=int(name[-1])), SimpleNamespace(evaluation=name))
+        SimpleNamespace(row=2 if name.startswith("t") else 1, seed=int(name[-1]),
+                        steps=SimpleNamespace(evaluation=SimpleNamespace(name=name)))
         for name in right
-    ]
+    ]  # fmt: skip
     metrics = ("right_object", "right_type", "CIDEr", "BLEU-4", "difference_f1")
     job: Any = SimpleNamespace(control="plain", columns=[ColumnConfig(title=name, metric=name) for name in metrics])
     effects = _effects(job, rows, 2, done, tmp_path)

@@ -188,7 +188,7 @@ DAMAGE: list[tuple[Callable[[Path], Any], str]] = [
         head(lambda config: config["files"].remove("adapter/adapter_config.json")),
         "is damaged: its adapter has no adapt",
     ),
-    (head(lambda config: config["base"].pop("fingerprint")), r"base.fingerprint is None, not text; copy the artifact"),
+    (head(lambda config: config["base"].pop("fingerprint")), r"base.fingerprint: Field required; copy the artifact"),
     (
         lambda folder: (folder / "processor" / "tokenizer.json").unlink(),
         "is incomplete, processor/tokenizer.json is mi",
@@ -196,7 +196,12 @@ DAMAGE: list[tuple[Callable[[Path], Any], str]] = [
     (lambda folder: (folder / "config.json").unlink(), "is not an artifact"),
     (config("{"), "config.json cannot be read as JSON"),
     (config('{"model_type": "clip"}'), "does not describe an artifact"),
-    (head(lambda config: config.update(format_version=99)), "has format version 99, this program reads 1 to 2"),
+    (head(lambda config: config["base"].update(name="x")), "base.name: Unexpected keyword argument; copy the artifact"),
+    (head(lambda config: config["files"].append("../x")), r"files.\d+: Value error, '../x' is no name below"),
+    (
+        head(lambda config: config.update(format_version=99)),
+        "config.json: format_version: Input should be 1 or 2; copy the artifact again, or train",
+    ),
     (head(lambda config: config.update(system="procap")), "of 'procap', not of 'toy'"),
 ]
 

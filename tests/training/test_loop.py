@@ -13,12 +13,7 @@ import torch
 from torch import Tensor
 
 from idc.training.config import TrainConfig
-from idc.training.context import (
-    Context,
-    LocalContext,
-    checkpoint_name,
-    complete_checkpoints,
-)
+from idc.training.context import Context, LocalContext, checkpoint_name
 from idc.training.data import EvalLoader
 from idc.training.loop import STATE_FILE, fit
 from idc.training.task import SAMPLES, Batch, Task, mean_per_sample
@@ -119,6 +114,7 @@ def test_a_killed_process_goes_on_as_if_undisturbed(tmp_path: Path) -> None:
     assert not (tmp_path / "killed_run" / "result.json").exists()
     with (tmp_path / "killed_run" / "log.jsonl").open("a") as log:
         log.write('{"step": 17, "lo')  # a line that the kill has cut
+    (tmp_path / "killed_run" / "checkpoints" / checkpoint_name(99)).mkdir()  # and a checkpoint: it is removed
     again = launch_in_process(tmp_path / "killed_run", payload)
     assert again.returncode == 0, again.stderr
     assert "resumed at step 15 of 24" in again.stderr
@@ -156,10 +152,10 @@ def test_the_best_weights_of_an_older_checkpoint_are_kept_until_the_run_is_compl
     context, kept = LocalContext(tmp_path, keep_last=3), []
     report = context.report
 
-    def watch(metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
-        report(metrics, checkpoint_dir, step)
-        for folder in complete_checkpoints(tmp_path / "checkpoints"):
-            best = json.loads((folder / STATE_FILE).read_text())["best"]
+    def watch(metrics: dict[str, Any], checkpoint: Path) -> None:
+        report(metrics, checkpoint)
+        for name in context.folder.complete_checkpoints():
+            best = json.loads((tmp_path / "checkpoints" / name / STATE_FILE).read_text())["best"]
             assert (tmp_path / "best" / f"{checkpoint_name(best['step'])}.safetensors").exists()
         kept.append(len(list((tmp_path / "best").iterdir())))
 

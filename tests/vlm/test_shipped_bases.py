@@ -27,7 +27,7 @@ def test_a_base_is_found_by_its_name_from_everywhere(
     base = find_base(BaseConfig(source=name))
     assert full_hash(base.folder) == json.loads((base.folder / "pretraining.json").read_text())["sha256"]
     assert base.name.source == name
-    assert BaseName.from_dict(base.name.to_dict()).folder() == base.folder == ROOT / "idc/weights" / BASES[name]
+    assert BaseName(**base.name.to_dict()).folder() == base.folder == ROOT / "idc/weights" / BASES[name]
 
 
 def test_where_an_upload_left_the_weights_out_the_error_names_the_variable(

@@ -45,7 +45,7 @@ def test_a_model_of_the_hub_captions_and_its_size_is_named_first(
     captioner = CaptionerLoader("hf:org/tiny", LoadConfig())()
     assert captioner(BEFORES, AFTERS) == list(CAPTIONS)
     size = (speaking_folder(KIND) / "model.safetensors").stat().st_size
-    line = f"downloading org/tiny at revision {COMMIT} from the hub: 1 file, {size / 1e6:.1f} MB, into {cache / 'hub'}"
+    line = f"downloading org/tiny at revision {COMMIT} from the hub: {size / 1e6:.1f} MB, into {cache / 'hub'}"
     assert capsys.readouterr().err.splitlines().count(line) == 1
     (config, weights) = (f"GET /org/tiny/resolve/{COMMIT}/{name}" for name in ("config.json", "model.safetensors"))
     assert asked.index(config) < asked.index(weights)

@@ -13,7 +13,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from idc.config import ConfigError, load
-from idc.training.context import LocalContext, NoTracker
+from idc.training.context import LocalContext
+from idc.training.tracker import Tracker
 from idc.vision.tokenizer.config import TokenizerConfig, TokenizerLossConfig, TrainTokenizerJob
 from idc.vision.tokenizer.linear_start import start_linear
 from idc.vision.tokenizer.model import ImageTokenizer, to_frames, to_images
@@ -45,7 +46,7 @@ def batch_of(frames: np.ndarray) -> dict[str, torch.Tensor]:
 # -- a run --------------------------------------------------------------------------------------------------------
 
 
-class Pictures(NoTracker):
+class Pictures(Tracker):
     """Keeps pictures."""
 
     def __init__(self) -> None:
