@@ -17,6 +17,8 @@ from idc.data.text import Vocabulary
 from idc.metrics.difference_lists import scene_truth
 from idc.training.caption_validation import ValidatedRows
 
+_COLUMNS = ("pair_id", "before", "after", "captions", "change_type", "meta")
+
 
 def training_captions(*folders: str) -> list[str]:
     """All captions of the training splits of folders of pairs."""
@@ -59,9 +61,11 @@ class CaptionedRows(ValidatedRows):
         order: the row of each sample.
     """
 
-    def __init__(self, pairs: str, split: str, images: ImageStore, vocabulary: Vocabulary, length: int, seed: int):
-        self.rows = MappedRows(pairs, ("pair_id", "before", "after", "captions", "change_type", "meta"), split)
-        self.images, self.vocabulary, self.length, self.seed = images, vocabulary, length, seed
+    def __init__(
+        self, pairs: str, split: str, vocabulary: Vocabulary, length: int, seed: int, columns: Sequence[str] = _COLUMNS
+    ):
+        self.rows = MappedRows(pairs, columns, split)
+        self.vocabulary, self.length, self.seed = vocabulary, length, seed
         self.captions: list[list[str]] = self.rows.column("captions")
         self.order = [index for index, texts in enumerate(self.captions) if texts]
 

@@ -9,6 +9,20 @@ from pydantic import Field
 from idc.config import ConfigModel
 
 
+class WordCaptionerSettings(ConfigModel):
+    """How a model with a text decoder of our own captions and is validated: part of the job that trains it."""
+
+    beams: int = Field(1, ge=1)
+    """Number of beams of the captioner; 1 is greedy, as in the papers."""
+    length_penalty: float = Field(1.0, ge=0)
+    """Exponent of the length in beam search's scoring rule."""
+    validation_pairs: int | None = Field(None, ge=1)
+    """Number of validation pairs, of each change type in proportion; default all."""
+    trained_on: str | None = Field(None, min_length=1, max_length=200)
+    """Description of the training images, to complete "This model has only seen ..." on the model card and in the
+    warning for other images. By default derived from the manifest of the pairs."""
+
+
 class WordDecoderConfig(ConfigModel):
     """Text decoder: pre-norm layers that attend to the memory of a pair. A system whose defaults differ subclasses
     it."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -33,7 +34,9 @@ from idc.captioning.contract import (
     number_of_pairs,
 )
 from idc.captioning.familiarity import Familiarity
-from idc.nn.decoding import CachedDecoder, Decoded, decode, sample
+from idc.nn.config import WordCaptionerSettings
+from idc.nn.decoding import Decoded, decode, sample
+from idc.nn.word_decoder import CachingDecoder
 from idc.training.artifact import Artifact
 from idc.util.cores import bfloat16_is_native
 
@@ -64,11 +67,10 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         artifact: has a vocabulary; its calibration and familiarity are read if it has them.
         device: torch device of the model.
         decoder: the text decoder, on that device and in evaluation mode.
-        rules: arguments of :func:`idc.nn.decoding.decode` that say what a caption is: ``bos``, ``eos``, ``pad``,
-            ``max_length`` and ``banned``.
-        beams, length_penalty: of the search, by default; those that the artifact was validated with.
+        settings: the search that the artifact was validated with, which is the default.
+        rules: what replaces those of the decoder, :meth:`~idc.nn.word_decoder.CachingDecoder.rules`.
         evidence: names of the system's evidence of a change.
-        capabilities: besides "score" and "sample".
+        has_map: whether there are change maps.
         image_size: height and width (or one number for both) to which every image is resized.
         cached: cache the decoder's keys and values in a search.
         speed: "bf16" computes in bfloat16 where autocast does, all others in float32; for systems that do not override
@@ -78,14 +80,13 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
     def __init__(
         self,
         artifact: Artifact,
-        device: torch.device,
-        decoder: CachedDecoder,
-        rules: Mapping[str, Any],
+        device: str,
+        decoder: CachingDecoder,
+        settings: WordCaptionerSettings,
         *,
-        beams: int,
-        length_penalty: float,
+        rules: Mapping[str, Any] = MappingProxyType({}),
         evidence: Sequence[str] = (),
-        capabilities: Collection[Capability] = (),
+        has_map: bool = True,
         image_size: int | tuple[int, int],
         cached: bool = True,
         speed: Speed = "auto",
@@ -94,14 +95,16 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         self.path, self.vocabulary, self.trained_on = artifact.path, artifact.vocabulary, artifact.trained_on
         self.calibration = Calibration.load(artifact.path, evidence=evidence)
         self.familiarity = Familiarity.read(artifact.path)
-        self.capabilities: frozenset[Capability] = frozenset(("score", "sample", *capabilities))
-        self.device = device
-        self.beams, self.length_penalty = beams, length_penalty
+        self.capabilities: frozenset[Capability] = frozenset(
+            ("score", "sample", "map") if has_map else ("score", "sample")
+        )
+        self.device = torch.device(device)
+        self.beams, self.length_penalty = settings.beams, settings.length_penalty
         height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
         self._input_size = InputSize((height, width), (height, width))
-        self._decoder, self._rules, self._cached = decoder, dict(rules), cached
+        self._decoder, self._rules, self._cached = decoder, {**decoder.rules(), **rules}, cached
         self.bf16 = speed == "bf16"
-        if self.bf16 and device.type == "cpu" and not bfloat16_is_native():
+        if self.bf16 and self.device.type == "cpu" and not bfloat16_is_native():
             log.warning("speed=bf16: this processor has no bfloat16 instructions and emulates them; take speed=auto")
 
     @contextmanager

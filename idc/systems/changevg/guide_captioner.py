@@ -57,13 +57,10 @@ class GuideCaptioner(WordCaptioner[Guided]):
         self.net.to(device).eval()
         super().__init__(
             artifact,
-            torch.device(device),
+            device,
             self.net.decoder,
-            self.net.decoder.rules(),
-            beams=job.beams,
-            length_penalty=job.length_penalty,
+            job,
             evidence=[CHANGED_SHARE, CHANGE_ODDS],
-            capabilities=["map"],
             image_size=self.side,
             speed=speed,
         )

@@ -6,63 +6,37 @@ Shapes: B pairs, T caption length, S memory positions, E width, V words.
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from idc.data.text import OWN_IDS
-from idc.nn.word_decoder import CachingDecoder
+from idc.nn.word_decoder import CachingDecoder, WordDecoderLayer, sinusoids
 from idc.systems.changevg.config import GuideDecoderConfig
 
 
-class GuideDecoderLayer(nn.Module):
-    """Self-attention, cross-attention, feed-forward, each normalised after it was added to its input."""
+class GuideDecoderLayer(WordDecoderLayer):
+    """Self-attention, cross-attention, feed-forward, each normalised after it was added to its input; dropout of the
+    attention weights too."""
 
-    def __init__(self, config: GuideDecoderConfig):
-        super().__init__()
-        width = config.width
-        self.heads, self.rate = config.heads, config.dropout
-        self.self_qkv, self.self_out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.cross_q, self.cross_kv = nn.Linear(width, width), nn.Linear(width, 2 * width)
-        self.cross_out = nn.Linear(width, width)
-        self.widen, self.narrow = nn.Linear(width, config.feedforward), nn.Linear(config.feedforward, width)
-        self.norm_self, self.norm_cross, self.norm_feedforward = (nn.LayerNorm(width) for _ in range(3))
-        self.dropout = nn.Dropout(config.dropout)
-
-    def queries_keys_values(self, x_BTE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of the self-attention, (B, heads, T, E / heads) each."""
-        query, key, value = (self._split(part) for part in self.self_qkv(x_BTE).chunk(3, dim=-1))
-        return query, key, value
-
-    def memory_keys_values(self, memory_BSE: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the cross-attention, (B, heads, S, E / heads) each."""
-        key, value = (self._split(part) for part in self.cross_kv(memory_BSE).chunk(2, dim=-1))
-        return key, value
+    def _entered(self, x_BTE: Tensor) -> Tensor:
+        return x_BTE
 
     def self_attend(self, x_BTE: Tensor, query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
-        """``x`` after the self-attention."""
         attended = self.self_out(self._attend(query, key, value, causal))
-        normed: Tensor = self.norm_self(x_BTE + self.dropout(attended))
-        return normed
+        return cast(Tensor, self.norm_self(x_BTE + self.dropout(attended)))
 
     def cross_attend_and_mlp(self, x_BTE: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """``x`` after cross-attention to the memory's keys and values, and the feed-forward part."""
         attended = self.cross_out(self._attend(self._split(self.cross_q(x_BTE)), key, value, causal=False))
         x_BTE = self.norm_cross(x_BTE + self.dropout(attended))
         wide = self.dropout(F.relu(self.widen(x_BTE)))
-        normed: Tensor = self.norm_feedforward(x_BTE + self.dropout(self.narrow(wide)))
-        return normed
+        return cast(Tensor, self.norm_feedforward(x_BTE + self.dropout(self.narrow(wide))))
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
-        rate = self.rate if self.training else 0.0
+        rate = self.dropout.p if self.training else 0.0
         attended = F.scaled_dot_product_attention(query, key, value, dropout_p=rate, is_causal=causal)
         return attended.transpose(1, 2).flatten(2)
-
-    def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
 class GuideDecoder(CachingDecoder):
@@ -79,33 +53,19 @@ class GuideDecoder(CachingDecoder):
         self.dropout = nn.Dropout(config.dropout)
 
     def rules(self) -> dict[str, Any]:
-        """Arguments of :func:`idc.nn.decoding.decode`: the marks, the longest caption, and what is never generated."""
-        unk, pad, bos = OWN_IDS.unk, OWN_IDS.pad, OWN_IDS.bos
-        return {
-            "bos": bos,
-            "eos": OWN_IDS.eos,
-            "pad": pad,
-            "max_length": self.config.max_length - 1,
-            "banned": () if self.config.special_words else (unk, pad, bos),
-        }
+        return {**super().rules(), **({"banned": ()} if self.config.special_words else {})}
 
     def _memory(self, memory_BSD: Tensor) -> Tensor:
         return memory_BSD
 
     def _positions(self, length: int, device: torch.device) -> Tensor:
-        """Sinusoids: even channels sine, odd ones cosine."""
-        width = self.config.width
-        steps = torch.arange(length, dtype=torch.float32).unsqueeze(1)
-        angles = steps * torch.exp(torch.arange(0, width, 2).float() * (-math.log(10_000.0) / width))
-        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).to(device)
+        return sinusoids(length, self.config.width, device)
 
     def _embed(self, ids: Tensor, positions: Tensor, dtype: torch.dtype) -> Tensor:
-        embedded: Tensor = self.dropout(F.embedding(ids, self.words) + positions)
-        return embedded
+        return cast(Tensor, self.dropout(F.embedding(ids, self.words) + positions))
 
     def _layer_residual(self, output: Tensor, entered: Tensor) -> Tensor:
         return output + entered
 
     def _logits(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.out(self.dropout(x))
-        return logits
+        return cast(Tensor, self.out(self.dropout(x)))

@@ -50,8 +50,7 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
         if artifact.config["stage"] != "finetune":
             raise ValueError(f"{path} is pre-trained only and writes no captions; train it with jobs/finetune_namc.py")
         assert artifact.vocabulary is not None
-        job = FinetuneJob.model_validate(artifact.config["job"])
-        model = ModelConfig.model_validate(artifact.config["model"])
+        job, model = artifact.settings(FinetuneJob), artifact.settings(ModelConfig, "model")
         self.size, self.grid_side = model.image.size, model.image.grid
         folder = artifact.extra(CNN) if model.image.cnn == "resnet" else None
         grid = frozen_grid(model.image, torch.device(device), folder)
@@ -61,13 +60,11 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
         self.net.to(device).eval()
         super().__init__(
             artifact,
-            torch.device(device),
+            device,
             self.net.decoder,
-            {**self.net.decoder.rules(), "max_length": job.max_length - 1},
-            beams=job.beams,
-            length_penalty=job.length_penalty,
+            job,
+            rules={"max_length": job.max_length - 1},
             evidence=[MISMATCH],
-            capabilities=["map"],
             image_size=self.size,
             speed=speed,
         )

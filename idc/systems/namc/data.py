@@ -229,8 +229,8 @@ class CaptionedPairs(CaptionedRows):
         training: bool,
         references: str = "drawn",
     ):
-        super().__init__(pairs, split, images, vocabulary, length, seed)
-        self.training, self.references = training, references
+        super().__init__(pairs, split, vocabulary, length, seed)
+        self.images, self.training, self.references = images, training, references
 
     def get(self, index: int, epoch: int) -> dict[str, Any]:
         number = self.order[index]

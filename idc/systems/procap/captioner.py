@@ -17,7 +17,7 @@ from idc.data.text import OWN_IDS, SpecialIds
 from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.procap.change_map import attention, combine, disagreement
-from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure, is_captioner
+from idc.systems.procap.config import DecoderConfig, EncoderConfig, FinetuneJob, Procedure, is_captioner
 from idc.systems.procap.model import ProcedureEncoder, Shapes
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.procap.procedures.keyframes import KeyFrames
@@ -105,13 +105,13 @@ class PairCaptioner(WordCaptioner[Encoded]):
         if not is_captioner(artifact.config):
             raise ValueError(f"{path} is an artifact of ProCap's stage 1, which cannot caption; run finetune_procap.py")
         assert artifact.vocabulary is not None
-        job = artifact.config["job"]
+        job = artifact.settings(FinetuneJob)
         self.tokenizer = ImageTokenizer.load(artifact.extra(TOKENIZER)).to(device)
         self.captioner = CaptioningModel(
-            EncoderConfig.model_validate(artifact.config["encoder"]),
-            DecoderConfig.model_validate(job["decoder"]),
+            artifact.settings(EncoderConfig, "encoder"),
+            job.decoder,
             shapes_of(artifact.config["shapes"]),
-            job.get("procedure", "queries"),
+            job.procedure,
         )
         artifact.load_into(self.captioner)
         self.captioner.to(device).eval()
@@ -119,13 +119,11 @@ class PairCaptioner(WordCaptioner[Encoded]):
         accelerate(self.tokenizer, self.captioner.encoder, self.speed, torch.device(device))
         super().__init__(
             artifact,
-            torch.device(device),
+            device,
             self.captioner.decoder,
-            self.captioner.decoder.rules(artifact.vocabulary.special),
-            beams=job["beams"],
-            length_penalty=job["length_penalty"],
+            job,
+            rules=self.captioner.decoder.rules(artifact.vocabulary.special),
             evidence=[DISAGREEMENT],
-            capabilities=["map"],
             image_size=self.tokenizer.config.image_size,
             cached=self.speed.cached,
         )

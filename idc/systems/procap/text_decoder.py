@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from idc.data.text import OWN_IDS, SpecialIds
-from idc.nn.word_decoder import CachingDecoder
+from idc.nn.word_decoder import CachingDecoder, sinusoids
 from idc.systems.procap.config import DecoderConfig
 
 
@@ -220,11 +220,7 @@ class TextDecoder(CachingDecoder):
         return projected
 
     def _positions(self, length: int, device: torch.device) -> Tensor:
-        """Sinusoids."""
-        width = self.config.width
-        rate = torch.exp(torch.arange(0, width, 2, device=device) * (-math.log(10_000.0) / width))
-        angles = torch.arange(length, device=device).unsqueeze(1) * rate
-        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+        return sinusoids(length, self.config.width, device)
 
     def _embed(self, ids: Tensor, positions: Tensor, dtype: torch.dtype) -> Tensor:
         return self.dropout(F.embedding(ids, self.words) * math.sqrt(self.config.width) + positions).to(dtype)

@@ -17,7 +17,7 @@ from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.rendered.captions import ATTRIBUTES
-from idc.systems.twincap.config import ModelConfig, SupervisionConfig
+from idc.systems.twincap.config import TwinCapJob
 from idc.systems.twincap.model import Encoded, TwinNet
 from idc.systems.twincap.truth import VALUES
 from idc.training.artifact import read_artifact
@@ -38,23 +38,20 @@ class TwinCaptioner(WordCaptioner[Encoded]):
     def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
         artifact = read_artifact(path, system="twincap")
         assert artifact.vocabulary is not None
-        job = artifact.config["job"]
-        model = ModelConfig.model_validate(job["model"])
-        supervision = SupervisionConfig.model_validate(job["supervision"])
-        self.size = (model.height, model.width)
-        self.net = TwinNet(model, supervision, len(artifact.vocabulary))
+        job = artifact.settings(TwinCapJob)
+        supervision = job.supervision
+        self.size = (job.model.height, job.model.width)
+        self.net = TwinNet(job.model, supervision, len(artifact.vocabulary))
         artifact.load_into(self.net)
         self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
         self.net.to(device).eval()
         super().__init__(
             artifact,
-            torch.device(device),
+            device,
             self.net.decoder,
-            self.net.decoder.rules(),
-            beams=job["beams"],
-            length_penalty=job["length_penalty"],
+            job,
             evidence=[CHANGE_ODDS] * bool(supervision.heads) + [CHANGE_HEAT] * bool(supervision.dense),
-            capabilities=["map"] if supervision.dense else [],
+            has_map=bool(supervision.dense),
             image_size=self.size,
             speed=speed,
         )

@@ -10,7 +10,7 @@ from pydantic import Field
 from idc.config import ConfigModel, missing
 from idc.data.augmentation import AugmentationConfig
 from idc.data.manifest import missing_pairs
-from idc.nn.config import WordDecoderConfig
+from idc.nn.config import WordCaptionerSettings, WordDecoderConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
 
 
@@ -80,7 +80,7 @@ class DataConfig(ConfigModel):
     decoded each time."""
 
 
-class TwinCapJob(ConfigModel):
+class TwinCapJob(WordCaptionerSettings):
     """Train TwinCap on folders of pairs."""
 
     name: str = Field("twincap", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
@@ -105,15 +105,6 @@ class TwinCapJob(ConfigModel):
     during the first steps. 0: the weights themselves."""
     optim: GroupConfig = GroupConfig(lr=1e-3, weight_decay=0.05, schedule="linear_warmup_cosine", warmup_share=0.03)
     """Learning rate and schedule."""
-    beams: int = Field(1, ge=1)
-    """Number of beams of the captioner; 1 is greedy."""
-    length_penalty: float = Field(1.0, ge=0)
-    """Exponent of the length in beam search's scoring rule."""
-    validation_pairs: int | None = Field(None, ge=1)
-    """Number of validation pairs, of each change type in proportion; default all."""
-    trained_on: str | None = Field(None, min_length=1, max_length=200)
-    """Description of the training images, to complete "This model has only seen ...". By default derived from the
-    manifest of `pairs`."""
     train: TrainConfig = TrainConfig(epochs=30, batch_size=64, keep_best=KeepBest(metric="CIDEr"))
     """The loop; the best validation CIDEr is selected."""
 

@@ -43,9 +43,9 @@ class PairSamples(CaptionedRows):
         seed: int,
         data: DataConfig | None = None,
     ):
-        images = ImageStore((model.height, model.width), 0 if data is None else data.cache_mb)
-        super().__init__(pairs, split, images, vocabulary, model.decoder.max_length, seed)
+        super().__init__(pairs, split, vocabulary, model.decoder.max_length, seed)
         self.size, self.data = (model.height, model.width), data
+        self.images = ImageStore(self.size, 0 if data is None else data.cache_mb)
         self._truths: dict[int, PairTruth] = {}
         if data is not None and data.augment:
             import cv2
