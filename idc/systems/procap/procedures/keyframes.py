@@ -9,9 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from idc.data.text import Vocabulary
 from idc.systems.procap.procedures.config import ProceduresConfig
-from idc.systems.procap.procedures.stages import Interpolate, Score, stages
+from idc.systems.procap.procedures.stages import Interpolate, Score
 from idc.vision.tokenizer.model import ImageTokenizer, to_images
 
 
@@ -30,16 +29,16 @@ class KeyFrames:
     """
 
     def __init__(self, config: ProceduresConfig, tokenizer: ImageTokenizer) -> None:
-        if config.strategy in ("visual_text", "mixed"):
+        if "text" in config.kinds:
             raise ValueError(
                 "procedure=frames: the key frames of these procedures were drawn with captions, which a new pair does "
                 "not have; build procedures with strategy=visual or uniform"
             )
         here = config.model_copy(update={"cpus_per_actor": float(torch.get_num_threads())})  # stages set the threads
-        parts = {spec.cls: spec.kwargs for spec in stages(here, tokenizer.config, Vocabulary([]))}
+        settings = here.model_dump(mode="json")
         self.config, self.tokenizer = config, tokenizer
-        self.interpolate = Interpolate(**parts[Interpolate])
-        self.score = Score(**parts[Score])
+        self.interpolate = Interpolate(settings, tokenizer.config.model_dump(mode="json"))
+        self.score = Score(settings)
 
     @torch.no_grad()
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:

@@ -127,10 +127,11 @@ def test_a_folder_of_other_settings_is_kept_and_settings_that_do_not_count_are_n
 def test_a_pair_encoder_gives_the_confidence(pairs: str, tokenizer: str, tmp_path: Path) -> None:
     tiny_pair_encoder().save(tmp_path / "encoder")
     sampling = {"strategy": "visual_text", "pair_encoder": str(tmp_path / "encoder"), "temperature": 1e-5}
-    build(config(pairs, tokenizer, **sampling), str(tmp_path / "out"), run)
+    settings = config(pairs, tokenizer, **sampling)
+    build(settings, str(tmp_path / "out"), run)
     for row in rows_of(tmp_path / "out").values():
         frames = np.stack([decode_image(data) for data in row["frames"]])
-        expected = Sampling(**sampling)(frames, np.zeros((5, 1, 1)), row["captions"])
+        expected = Sampling(settings)(frames, np.zeros((5, 1, 1)), row["captions"])
         np.testing.assert_allclose(row["confidence"], expected, atol=0.02)
     assert np.ptp(rows_of(tmp_path / "out")["p000"]["confidence"]) > 0.1
 
