@@ -36,7 +36,7 @@ from idc.training.context import Context
 from idc.training.data import mixture_of
 from idc.training.system import Parts, System
 from idc.training.task import Batch, Task, mean_per_sample
-from idc.vision.grid_features import Grid, ResNetGrid, load_grid
+from idc.vision.features import Grid, ResNetGrid, load_grid
 from idc.vision.tokenizer.model import ImageTokenizer
 
 CNN = "cnn"

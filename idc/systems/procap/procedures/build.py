@@ -19,7 +19,7 @@ from idc.data.text import Vocabulary
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.procap.procedures.stages import stages
 from idc.training.hashing import content_or_id
-from idc.vision.interpolation.convert import load_vfiformer
+from idc.vision.interpolation.model import load_vfiformer
 from idc.vision.pretrained import network_fingerprint
 from idc.vision.tokenizer.model import read_config
 

@@ -17,7 +17,7 @@ from idc.data.text import BOS, EOS, Vocabulary
 from idc.systems.procap.procedures.build import build
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.procap.procedures.similarity import Sampling
-from idc.vision.interpolation.middle_frames import DISFlow, interpolate
+from idc.vision.interpolation.middle_frames import flow_middle, interpolate
 from idc.vision.tokenizer.model import ImageTokenizer, to_images
 from tests.vision.pair_encoder.test_pair_encoder import tiny as tiny_pair_encoder
 from tests.vision.scenes import TINY, pair_row, write_pairs
@@ -71,7 +71,7 @@ def test_what_is_stored(built: str, pairs: str, tokenizer: str) -> None:
             assert row[column] == source[column]
         frames = np.stack([decode_image(data) for data in row["frames"]])
         before, after = decode_image(source["before"]), decode_image(source["after"])
-        assert (frames == interpolate(before, after, 2, DISFlow())).all()
+        assert (frames == interpolate(before, after, 2, flow_middle)).all()
         with torch.no_grad():
             tokens, features = model.tokens_and_features(to_images(frames))
         assert (np.frombuffer(row["tokens"], np.int16).reshape(5, 16) == tokens.numpy()).mean() > 0.99

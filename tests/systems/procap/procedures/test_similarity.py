@@ -21,7 +21,7 @@ from idc.systems.procap.procedures.similarity import (
     sample_keyframes,
     tokenizer_similarity,
 )
-from idc.vision.interpolation.middle_frames import LinearBlend, interpolate
+from idc.vision.interpolation.middle_frames import interpolate, linear_blend
 from tests.vision.pair_encoder.test_pair_encoder import tiny
 from tests.vision.scenes import scene
 from tests.vision.tiny_models import save_tiny_dinov2
@@ -76,7 +76,7 @@ def sampling(**settings: Any) -> Sampling:
 
 
 def red_to_blue() -> np.ndarray:
-    return interpolate(scene("red"), scene("blue"), 3, LinearBlend())
+    return interpolate(scene("red"), scene("blue"), 3, linear_blend)
 
 
 def test_random_leaves_all_frames_alike_and_uniform_draws_none_but_its_own() -> None:
