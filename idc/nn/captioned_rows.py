@@ -26,14 +26,12 @@ def training_captions(*folders: str) -> list[str]:
 
 
 class ImageStore:
-    """Decoded images of a folder, at the model's size. Pairs of one scene share images, so equal files are kept once.
+    """Decoded images of a folder, at the model's size. Pairs of one scene share images, so equal files are kept
+    once.
 
     Args:
         size: height and width in pixels, or one number for both.
-        megabytes: kept in memory at most; others are decoded each time.
-
-    Attributes:
-        room: number of images that are kept at most.
+        megabytes: kept in memory at most (``room``, in images); others are decoded each time.
     """
 
     def __init__(self, size: int | tuple[int, int], megabytes: float):
@@ -54,12 +52,8 @@ class ImageStore:
 
 
 class CaptionedRows(ValidatedRows):
-    """The pairs of a split that have captions.
-
-    Attributes:
-        captions: of each row of the split.
-        order: the row of each sample.
-    """
+    """The pairs of a split that have captions: ``captions`` of each row of the split, ``order`` the row of each
+    sample."""
 
     def __init__(
         self, pairs: str, split: str, vocabulary: Vocabulary, length: int, seed: int, columns: Sequence[str] = _COLUMNS

@@ -48,11 +48,8 @@ EncodedT = TypeVar("EncodedT")
 
 @dataclass(frozen=True)
 class DescriptionExtras:
-    """Parts of a description besides captions; the fields are those of :class:`~idc.captioning.contract.Description`.
-
-    Attributes:
-        evidence: of a change, by name: exactly the names that the captioner was made with.
-    """
+    """Parts of a description besides captions, fields of :class:`~idc.captioning.contract.Description`; ``evidence``
+    of a change has exactly the names that the captioner was made with."""
 
     evidence: Mapping[str, float] = field(default_factory=dict)
     change_map: np.ndarray | None = None
@@ -123,12 +120,7 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
 
     @abstractmethod
     def _findings(self, encoded: EncodedT, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
-        """The parts of the descriptions besides captions, one per pair.
-
-        Args:
-            decoded: the best caption of each pair.
-            change_map: whether change maps are wanted.
-        """
+        """The parts of the descriptions besides captions, one per pair; ``decoded``: the best caption of each."""
 
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
         """Captions of pairs of uint8 RGB images (H, W, 3) of any sizes; one batch."""
@@ -236,7 +228,6 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
     def _candidates(
         self, ids_NT: list[list[int]], lengths_N: list[int], totals_N: list[float], count: int
     ) -> tuple[Candidate, ...]:
-        """The best ``count`` different texts of the hypotheses of a pair."""
         candidates: dict[str, Candidate] = {}
         for ids, length, total in zip(ids_NT, lengths_N, totals_N, strict=True):
             text = self._text(ids)

@@ -60,7 +60,6 @@ class WordDecoderLayer(nn.Module):
         return query, key, value
 
     def _entered(self, x_BTE: Tensor) -> Tensor:
-        """What the self-attention reads."""
         return cast(Tensor, self.norm_self(x_BTE))
 
     def memory_keys_values(self, memory_BSE: Tensor) -> tuple[Tensor, Tensor]:
@@ -189,11 +188,8 @@ class CachingDecoder(nn.Module, ABC):
 
 
 class WordDecoder(CachingDecoder):
-    """Predicts caption words from a memory of width E; ids are those of an own :class:`~idc.data.text.Vocabulary`.
-
-    Args:
-        vocabulary_size: V.
-    """
+    """Predicts caption words from a memory of width E; ids are those of an own :class:`~idc.data.text.Vocabulary` of
+    V words."""
 
     def __init__(self, config: WordDecoderConfig, vocabulary_size: int):
         super().__init__()

@@ -27,16 +27,7 @@ _CLIP_STD = [[[0.26862954]], [[0.26130258]], [[0.27577711]]]
 
 class _TransformersFeatures:
     """A model of transformers on images of one size, normalised by the statistics of its training; on a GPU in
-    bfloat16.
-
-    Args:
-        kind: class of transformers.
-        source: a local folder or a hub id.
-        setting: that names ``source``, for errors.
-
-    Raises:
-        ValueError: it is another model, or cannot be reached.
-    """
+    bfloat16. ValueError: ``source``, of this setting, is another model, or cannot be reached."""
 
     mean: Any
     std: Any
@@ -90,11 +81,8 @@ class ClipFeatures(_TransformersFeatures):
 
 
 class EfficientNetLite0:
-    """Two depths of EfficientNet-Lite0 with ImageNet weights.
-
-    Args:
-        size: pixels per side; the network was trained with 224 and takes any multiple of 32.
-    """
+    """Two depths of EfficientNet-Lite0 with ImageNet weights; it was trained with 224 pixels per side and takes any
+    multiple of 32."""
 
     def __init__(self, size: int) -> None:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -154,11 +142,8 @@ def lite0_version() -> str:
 
 
 class ResNetGrid:
-    """The third stage of a ResNet of transformers; of ResNet-101 it has 1024 channels.
-
-    Raises:
-        ValueError: it cannot be loaded.
-    """
+    """The third stage of a ResNet of transformers, of ResNet-101 with 1024 channels; ValueError if it cannot be
+    loaded."""
 
     def __init__(self, source: Path | str, device: torch.device) -> None:
         from transformers import ResNetModel

@@ -68,10 +68,7 @@ class GuideSamples(CaptionedRows):
 
 def row_classes(row: dict[str, Any], size: tuple[int, int], side: int) -> np.ndarray:
     """The class of every pixel of a pair, int64 (side, side): of its mask, or background if nothing changed.
-
-    Args:
-        row: with ``pair_id``, ``mask`` and ``change_type``.
-        size: height and width of the image after.
+    ``size``: height and width of the image after.
 
     Raises:
         ValueError: naming the pair: it has no mask, one of another size than the image, or one without classes.

@@ -31,12 +31,8 @@ MEAN, DEVIATION = (0.39073, 0.38623, 0.32989), (0.15329, 0.14628, 0.13648)
 
 
 class Guided(NamedTuple):
-    """What the guide computes of pairs before the words.
-
-    Attributes:
-        memory: of the word decoder, (B, S, E).
-        classes: logits of the class of each pixel, (B, K, H, W).
-    """
+    """What the guide computes of pairs before the words: the decoder's memory (B, S, E), and logits of the class of
+    each pixel (B, K, H, W)."""
 
     memory: Tensor
     classes: Tensor
@@ -81,11 +77,7 @@ def _encoder(config: BackboneConfig, pretrained: bool) -> SegformerModel:
 
 
 class ShapedConvolutions(nn.Module):
-    """Adds to its input what depthwise convolutions of three shapes compute of it.
-
-    Args:
-        momentum: of the batch norm's running statistics.
-    """
+    """Adds to its input what depthwise convolutions of three shapes compute of it; ``momentum`` of the batch norm."""
 
     def __init__(self, width: int, momentum: float = 0.1):
         super().__init__()
@@ -102,11 +94,8 @@ class ShapedConvolutions(nn.Module):
 
 
 class ContrastBlock(nn.Module):
-    """A transformer block from one image's map to another's, half of a BI3 layer.
-
-    Args:
-        contrast: attend to the difference of both maps; False: to the other map, also where the two differ.
-    """
+    """A transformer block from one image's map to another's, half of a BI3 layer: to the ``contrast`` of both maps,
+    or to the other map, also where the two differ."""
 
     def __init__(self, width: int, heads: int, dropout: float, contrast: bool = True):
         super().__init__()
@@ -189,11 +178,7 @@ class Exchange(nn.Module):
 
 
 class LevelFusion(nn.Module):
-    """Both images' maps of a level as one: equations (5) to (7), or MCI's.
-
-    Args:
-        outputs: channels of the fused map.
-    """
+    """Both images' maps of a level as one: equations (5) to (7), or MCI's."""
 
     def __init__(self, width: int, outputs: int, paper: bool):
         super().__init__()
@@ -312,12 +297,7 @@ class SummaryMemory(nn.Module):
 
 
 class GuideNet(nn.Module):
-    """Images of pairs to class maps and to the memory of captions.
-
-    Args:
-        vocabulary_size: number of ids of the captions' words.
-        pretrained: load ``config.backbone.weights``.
-    """
+    """Images of pairs to class maps and to the memory of captions; ``pretrained`` loads ``config.backbone.weights``."""
 
     mean: Tensor
     deviation: Tensor

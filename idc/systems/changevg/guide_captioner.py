@@ -27,11 +27,7 @@ one."""
 
 
 def read_guide(path: Path | str) -> Artifact:
-    """The artifact of a guide.
-
-    Raises:
-        ValueError: it is none, or that of a tuned model.
-    """
+    """The artifact of a guide; ValueError if it is none, or that of a tuned model."""
     artifact = read_artifact(path, system="changevg")
     if not is_guide(artifact.config):
         raise ValueError(f"{path} is a tuned language model, not a guide; its guide, if it has one, is {path}/{GUIDE}")
@@ -39,13 +35,8 @@ def read_guide(path: Path | str) -> Artifact:
 
 
 class GuideCaptioner(WordCaptioner[Guided]):
-    """A loaded artifact of the guide, an :class:`idc.captioning.contract.Captioner`.
-
-    Args:
-        path: folder of the artifact.
-        device: torch device.
-        speed: "bf16" computes convolutions and products in bfloat16; all others in float32, the same for each.
-    """
+    """A loaded artifact of the guide; "bf16" computes convolutions and products in bfloat16, all other speeds in
+    float32."""
 
     def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
         artifact = read_guide(path)
@@ -68,11 +59,8 @@ class GuideCaptioner(WordCaptioner[Guided]):
     def notes(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], regions: RegionConfig
     ) -> list[GuideNotes]:
-        """The notes on pairs of uint8 RGB images (H, W, 3) of any sizes; one batch.
-
-        Args:
-            regions: which regions of the class maps are counted.
-        """
+        """The notes on pairs of uint8 RGB images (H, W, 3) of any sizes, one batch; ``regions`` of the class maps
+        are counted."""
         return [notes for notes, _ in self.notes_and_maps(befores, afters, regions)]
 
     def notes_and_maps(

@@ -107,7 +107,6 @@ class GuideTask(CaptioningTask):
 
 
 def _start(job: GuideJob) -> Artifact | None:
-    """The artifact that the training starts from."""
     if job.start is None:
         return None
     start = read_guide(job.start)

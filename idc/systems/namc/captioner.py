@@ -25,25 +25,14 @@ MISMATCH = "log_mismatch"
 
 
 class PairMemory(NamedTuple):
-    """A batch of B encoded pairs, before the words.
-
-    Attributes:
-        embedded: (2 * B, P, D), before first.
-        memory: E_MIR, (B, P, D).
-    """
+    """A batch of B encoded pairs, before the words: ``embedded`` (2 * B, P, D), before first, and E_MIR (B, P, D)."""
 
     embedded: Tensor
     memory: Tensor
 
 
 class NamcCaptioner(WordCaptioner[PairMemory]):
-    """A fine-tuned artifact.
-
-    Args:
-        path: folder of the artifact.
-        device: torch device.
-        speed: "bf16" computes products in bfloat16; all others in float32, the same for each.
-    """
+    """A fine-tuned artifact; "bf16" computes products in bfloat16, all other speeds in float32."""
 
     def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
         artifact = read_artifact(path, system="namc")

@@ -128,7 +128,6 @@ class ObjectsCaptioner(Captioner):
 
 
 def _reduced(image: np.ndarray) -> np.ndarray:
-    """An image at most :data:`_SIDE` wide and high."""
     scale = _SIDE / max(image.shape[:2])
     if scale >= 1:
         return image
@@ -177,11 +176,7 @@ def _exact(
 
 
 def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto") -> ObjectsCaptioner:
-    """The captioner of an artifact; it runs on the CPU in any case.
-
-    Raises:
-        ValueError: it is not an artifact of this system.
-    """
+    """The captioner of an artifact of this system, else ValueError; it runs on the CPU in any case."""
     saved = read_artifact(path, system="objects").config
     return ObjectsCaptioner(ObjectsConfig(**{name: saved[name] for name in ObjectsConfig.model_fields}))
 
@@ -203,7 +198,6 @@ def _shared(config: ObjectsConfig) -> ObjectsCaptioner:
 
 
 def _region_text(changes: Changes, words: Sequence[Claim]) -> str:
-    """The sentence without names of objects."""
     text = region_sentence(changes.regions, changes.comparison)
     if not words:
         return text

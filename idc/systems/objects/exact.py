@@ -89,8 +89,6 @@ class _Cluster(NamedTuple):
 
 
 class _Word(NamedTuple):
-    """A word that was read, and the box around it on its image."""
-
     text: str
     key: str
     box: PixelBox
@@ -360,7 +358,6 @@ def _measured(box: PixelBox) -> str:
 
 
 def _is_reading(claim: Claim) -> bool:
-    """Whether a claim is of another text: these are said first, then the largest."""
     return claim.object in ("row", "words") and claim.kind != "changed"
 
 

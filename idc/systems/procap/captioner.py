@@ -35,14 +35,8 @@ DISAGREEMENT = "log_disagreement"
 
 
 class CaptioningModel(nn.Module):
-    """Encoder and decoder together: frames in, word ids out.
-
-    Frames are those that the encoder reads (``model.py``): of the two images (G = 2), or, where ``kind`` is "frames",
-    all G = k + 2.
-
-    Args:
-        kind: what is between the two images, see :attr:`FinetuneJob.procedure`.
-    """
+    """Encoder and decoder together: frames that the encoder reads (``model.py``) in, word ids out. Frames of the two
+    images (G = 2), or, where ``kind`` (:attr:`FinetuneJob.procedure`) is "frames", all G = k + 2."""
 
     def __init__(self, encoder: EncoderConfig, decoder: DecoderConfig, shapes: Shapes, kind: Procedure = "queries"):
         super().__init__()
@@ -79,26 +73,16 @@ def shapes_of(saved: dict[str, Any]) -> Shapes:
 
 
 class Encoded(NamedTuple):
-    """All that ProCap computes of pairs before the words.
-
-    Attributes:
-        features: frames that the encoder reads.
-        procedure: the latent procedure.
-    """
+    """All that ProCap computes of pairs before the words: the frames that the encoder reads, and the latent
+    procedure."""
 
     features: Tensor
     procedure: Tensor
 
 
 class PairCaptioner(WordCaptioner[Encoded]):
-    """A loaded stage 2 artifact, an :class:`idc.captioning.contract.Captioner`: pixels in, captions out. Its map is
-    that of ``change_map.py``, its evidence the logarithm of the largest disagreement of a patch.
-
-    Args:
-        path: folder of the artifact.
-        device: torch device.
-        speed: see :func:`idc.systems.procap.speed.optimisations`.
-    """
+    """A loaded stage 2 artifact: pixels in, captions out. Its map is that of ``change_map.py``, its evidence the
+    logarithm of the largest disagreement of a patch; ``speed``: see :func:`idc.systems.procap.speed.optimisations`."""
 
     def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
         artifact = read_artifact(path, system="procap")

@@ -58,11 +58,7 @@ class ProcedureInfo:
 
     @classmethod
     def of(cls, path: str) -> ProcedureInfo:
-        """Read it.
-
-        Raises:
-            ValueError: if the folder does not hold complete procedures.
-        """
+        """Read it; ValueError if the folder does not hold complete procedures."""
         manifest = complete_manifest(path, kind="procedures")
         extra = manifest.extra
         vocabulary = Vocabulary(extra["vocabulary"])

@@ -44,11 +44,8 @@ def frame_features(frames: Tensor, extract: FrameReader) -> Tensor:
 
 
 class PretrainTask(Task):
-    """Stage 1: masked sequence modeling, alignment and consistency (eq. 5).
-
-    Args:
-        extract: reads frames warped in pixels, or all frames if no features are stored or the encoder has a stem.
-    """
+    """Stage 1: masked sequence modeling, alignment and consistency (eq. 5). ``extract`` reads frames warped in
+    pixels, or all frames if no features are stored or the encoder has a stem."""
 
     def __init__(self, job: PretrainJob, shapes: Shapes, pad: int, extract: FrameReader):
         super().__init__()
@@ -281,11 +278,8 @@ finetune = System("procap", FinetuneJob, _stage_2).train
 
 
 def frames_for(encoder: EncoderConfig, info: ProcedureInfo) -> ProcedureInfo:
-    """The procedures as the encoder reads them: with a stem as pixels, even if features are stored.
-
-    Raises:
-        ValueError: the patches of the stem are not those of the procedures.
-    """
+    """The procedures as the encoder reads them: with a stem as pixels, even if features are stored. ValueError: the
+    patches of the stem are not those of the procedures."""
     if not encoder.stem:
         return info
     side = tuple(pixels / patches for pixels, patches in zip(info.image_size, info.shapes.grid, strict=True))
@@ -298,7 +292,6 @@ def frames_for(encoder: EncoderConfig, info: ProcedureInfo) -> ProcedureInfo:
 
 
 def _tokenizer(info: ProcedureInfo) -> ImageTokenizer:
-    """Load the tokenizer that the procedures were built with."""
     tokenizer = ImageTokenizer.load(info.tokenizer)
     if network_fingerprint(info.tokenizer) != info.tokenizer_fingerprint:
         raise ValueError(

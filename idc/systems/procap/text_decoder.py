@@ -49,12 +49,8 @@ class PositionNorm(nn.Module):
 
 
 class Positions:
-    """The positions of words in the padded captions (B, C, T) of a batch: only attention needs the padding, everything
-    else is computed of the N words alone.
-
-    Args:
-        real_BCT: where a word is, bool; in each caption before all padding.
-    """
+    """The positions of words in the padded captions (B, C, T) of a batch, of which ``real_BCT`` are words, before
+    all padding: only attention needs the padding, everything else is computed of the N words alone."""
 
     def __init__(self, real_BCT: Tensor):
         self.pairs, captions, self.length = real_BCT.shape
@@ -161,14 +157,8 @@ class DecoderLayer(nn.Module):
 
 
 class TextDecoder(CachingDecoder):
-    """Predicts caption words from the latent procedure; positions are sinusoids.
-
-    Args:
-        config: sizes.
-        encoder_width: D of the procedure.
-        vocabulary_size: V.
-        positions: S of the procedure, F*P; only `memory_norm: batch` needs it.
-    """
+    """Predicts caption words from the latent procedure of width D; positions are sinusoids. Only `memory_norm:
+    batch` needs the number S of ``positions`` of the procedure."""
 
     def __init__(self, config: DecoderConfig, encoder_width: int, vocabulary_size: int, positions: int = 0):
         super().__init__()

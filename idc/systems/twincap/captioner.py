@@ -27,13 +27,7 @@ CHANGE_ODDS, CHANGE_HEAT = "log_odds_of_change", "change_heat"
 
 
 class TwinCaptioner(WordCaptioner[Encoded]):
-    """A loaded artifact, an :class:`idc.captioning.contract.Captioner`: pixels in, captions out.
-
-    Args:
-        path: folder of the artifact.
-        device: torch device.
-        speed: "bf16" computes convolutions and products in bfloat16; all others in float32, the same for each.
-    """
+    """A loaded artifact; "bf16" computes convolutions and products in bfloat16, all other speeds in float32."""
 
     def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
         artifact = read_artifact(path, system="twincap")
@@ -109,7 +103,6 @@ class TwinCaptioner(WordCaptioner[Encoded]):
 
 
 def _likeliest(logits: Tensor, values: Sequence[str]) -> list[dict[str, Any]]:
-    """Value and probability per pair."""
     best = logits.float().softmax(dim=-1).max(dim=-1)
     return [
         {"value": values[index], "probability": probability}

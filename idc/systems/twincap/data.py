@@ -23,14 +23,8 @@ from idc.training.task import Batch
 
 
 class PairSamples(CaptionedRows):
-    """The pairs of a split that have captions, as samples.
-
-    Args:
-        data: mirroring and augmentation of a training split; None: the pairs as they are, with their first caption.
-
-    Attributes:
-        augment_from: first epoch with augmentation.
-    """
+    """The pairs of a split that have captions, mirrored and augmented by ``data`` from the epoch ``augment_from``
+    on; without it the pairs as they are, with their first caption."""
 
     augment_from: float = 0.0
 

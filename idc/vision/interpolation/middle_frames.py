@@ -23,13 +23,9 @@ _FLOW_SIDE = 96
 
 
 def interpolate(before: np.ndarray, after: np.ndarray, depth: int, middle: Middle) -> np.ndarray:
-    """The 2^depth + 1 frames from ``before`` to ``after``, both included: (l + 2, H, W, 3) with l = 2^depth - 1.
-
-    The middle of the two is made first, then the middles of the halves, and so on.
-
-    Raises:
-        ValueError: the images differ in size.
-    """
+    """The 2^depth + 1 frames from ``before`` to ``after``, both included: (l + 2, H, W, 3) with l = 2^depth - 1. The
+    middle of the two is made first, then the middles of the halves, and so on. ValueError: the images differ in
+    size."""
     if before.shape != after.shape:
         raise ValueError(f"before is {before.shape}, after is {after.shape}; resize them to one size first")
     frames = [before, after]
@@ -40,14 +36,8 @@ def interpolate(before: np.ndarray, after: np.ndarray, depth: int, middle: Middl
 
 
 def make_middle(name: str, weights: str | None = None) -> Middle:
-    """The middle called ``name``: "blend", "dis" or "vfiformer".
-
-    Args:
-        weights: for vfiformer: an official checkpoint (net_220.pth).
-
-    Raises:
-        ValueError: the name is unknown, or weights are missing or do not fit.
-    """
+    """The middle called "blend", "dis" or "vfiformer", of an official checkpoint (net_220.pth). ValueError: the name
+    is unknown, or weights are missing or do not fit."""
     if name == "blend":
         return linear_blend
     if name == "dis":

@@ -84,13 +84,9 @@ class VFIformer(nn.Module):
 
 def load_vfiformer(path: Path | str) -> VFIformer:
     """Load a checkpoint of the official code, for inference; the shapes of its tensors are those of the network.
-
     Every tensor is used, or is a constant table that is compared with ours (attention masks at the crop size of the
-    official training, relative positions); the network computes those for the size at hand.
-
-    Raises:
-        ValueError: the file cannot be read, or a tensor is missing, unknown or of another shape.
-    """
+    official training, relative positions). ValueError: the file cannot be read, or a tensor is missing, unknown or
+    of another shape."""
     path = local_folder(path)
     ledger = Ledger(find_state(read_checkpoint(path), None, path), str(path))
     config, crop_size = _shape(ledger)

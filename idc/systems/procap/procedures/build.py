@@ -114,15 +114,8 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
 
 def identity(config: ProceduresConfig, vocabulary: Vocabulary | None = None) -> str:
     """Fingerprint of the procedures of a config: its settings, and everything it reads by content, never by path.
-
-    This is the only definition: it marks the folder of procedures (:func:`build`) and names the step of a sweep.
-
-    Args:
-        vocabulary: :func:`training_vocabulary` of the config, if it was read already.
-
-    Raises:
-        ValueError: an input is not usable, see :func:`build`.
-    """
+    The only definition: it marks the folder (:func:`build`) and names the step of a sweep. ValueError: an input is
+    not usable."""
     weights, prints = config.interpolation_weights, list[str]()
     if weights is not None:
         load_vfiformer(weights)  # to fail before the build

@@ -15,14 +15,11 @@ from idc.vision.tokenizer.model import ImageTokenizer, to_images
 
 
 class KeyFrames:
-    """Computes the features of before, key frames and after of a pair, as a folder of procedures stores them.
+    """Computes the features of before, key frames and after of a pair, as a folder of procedures with these settings
+    stores them.
 
     The draw by confidence is seeded by the settings' seed and the pixels of the two images: the same pair always has
     the same draw, but not that of its stored procedure, which is seeded by the pair's id.
-
-    Args:
-        config: the settings that a folder of procedures was built with.
-        tokenizer: the tokenizer that it was built with.
 
     Raises:
         ValueError: weights that the settings name cannot be loaded, or the key frames were drawn with captions.

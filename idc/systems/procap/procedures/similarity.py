@@ -26,14 +26,8 @@ def tokenizer_similarity(frames: np.ndarray, features: np.ndarray, captions: Seq
 
 
 def dinov2_similarity(source: str) -> Similarity:
-    """Cosine of DINOv2's class token after the last norm (eq. 11).
-
-    Args:
-        source: a local folder or a hub id.
-
-    Raises:
-        ValueError: it is not a DINOv2, or cannot be reached.
-    """
+    """Cosine of DINOv2's class token after the last norm (eq. 11); ValueError if ``source`` is not a DINOv2, or
+    cannot be reached."""
     from idc.vision.features import Dinov2Features
 
     read = Dinov2Features(source)
@@ -122,12 +116,8 @@ def _to_unit(values: np.ndarray) -> np.ndarray:
 
 
 def sample_keyframes(confidence: np.ndarray, k: int, rng: np.random.Generator) -> list[int]:
-    """Draw k frames without replacement, in proportion to their confidence: ascending indices into 1..l, as in a stored
-    procedure, whose index 0 is the frame before.
-
-    Raises:
-        ValueError: there are fewer than k frames.
-    """
+    """Draw k frames without replacement, in proportion to their confidence: ascending indices into 1..l, as in a
+    stored procedure, whose index 0 is the frame before. ValueError: there are fewer than k frames."""
     if k > len(confidence):
         raise ValueError(f"{k} key frames cannot be drawn from {len(confidence)} frames")
     # A draw without replacement needs k weights above 0.
