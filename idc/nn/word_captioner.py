@@ -1,7 +1,7 @@
 """A captioner with our own text decoder: captions, candidates, scores and samples from the memory of pairs.
 
-A system subclasses :class:`WordCaptioner` with three methods: how pairs are encoded, which part of that the decoder
-reads, and what else of it belongs in a description.
+A system subclasses :class:`WordCaptioner` with two methods: how pairs are encoded, and what of that belongs in a
+description besides captions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from idc.captioning.contract import (
     number_of_pairs,
 )
 from idc.captioning.familiarity import Familiarity
+from idc.data.images import resize_image
 from idc.nn.config import WordCaptionerSettings
 from idc.nn.decoding import Decoded, decode, sample
 from idc.nn.word_decoder import CachingDecoder
@@ -42,8 +43,15 @@ from idc.util.cores import bfloat16_is_native
 
 log = logging.getLogger(__name__)
 
-EncodedT = TypeVar("EncodedT")
-"""All that a system computes of a batch of pairs before the words."""
+
+class EncodedPairs(Protocol):
+    """All that a system computes of a batch of pairs before the words; the decoder reads the memory, (B, S, D)."""
+
+    @property
+    def memory(self) -> Tensor: ...
+
+
+EncodedT = TypeVar("EncodedT", bound=EncodedPairs)
 
 
 @dataclass(frozen=True)
@@ -110,13 +118,15 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         with torch.inference_mode(), torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             yield
 
+    def _images(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
+        """Resized to the size of the model, uint8 (B, 2, H, W, 3), on its device."""
+        pairs, size = zip(befores, afters, strict=True), self._input_size.before
+        images = np.stack([[resize_image(image, size) for image in pair] for pair in pairs])
+        return torch.from_numpy(images).to(self.device)
+
     @abstractmethod
     def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> EncodedT:
         """Encode at least one pair of uint8 RGB images (H, W, 3) of any sizes."""
-
-    @abstractmethod
-    def _memory(self, encoded: EncodedT) -> Tensor:
-        """The memory that the decoder reads, (B, S, D)."""
 
     @abstractmethod
     def _findings(self, encoded: EncodedT, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
@@ -127,7 +137,7 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         if not number_of_pairs(befores, afters):
             return []
         with self._running():
-            decoded = self._search(self._memory(self._encode(befores, afters)), self.beams)
+            decoded = self._search(self._encode(befores, afters).memory, self.beams)
         return [self._text(ids) for ids in decoded.ids.tolist()]
 
     def _describe(
@@ -138,7 +148,7 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         with self._running():
             encoded = self._encode(befores, afters)
             # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
-            decoded = self._search(self._memory(encoded), beams, hypotheses=beams if options.candidates > 1 else 1)
+            decoded = self._search(encoded.memory, beams, hypotheses=beams if options.candidates > 1 else 1)
             more = self._findings(encoded, Decoded(*(part[:, 0] for part in decoded)), options.change_map)
         parts = (part.tolist() for part in (decoded.ids, decoded.lengths, decoded.log_probability))
         familiar = [None] * len(befores) if self.familiarity is None else map(self.familiarity, befores, afters)
@@ -175,7 +185,7 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         longest, bos, pad = max(map(len, rows)), self._rules["bos"], self._rules["pad"]
         padded = [[bos, *ids, *[pad] * (longest - len(ids))] for ids in rows]
         with self._running():
-            memory = self._memory(self._encode(befores, afters))
+            memory = self._encode(befores, afters).memory
             pair_of_row = torch.tensor([pair for pair, texts in enumerate(tokens) for _ in texts], device=self.device)
             ids_RT = torch.tensor(padded, device=self.device)
             log_RTV = self._decoder(ids_RT[:, :-1], memory[pair_of_row]).float().log_softmax(dim=-1)
@@ -197,7 +207,7 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
             return []
         generator = torch.Generator(self.device).manual_seed(seed)
         with self._running():
-            memory = self._memory(self._encode(befores, afters))
+            memory = self._encode(befores, afters).memory
             sampled = sample(self._decoder, memory, n, **self._rules, temperature=temperature, generator=generator)
         parts = (part.tolist() for part in (sampled.ids, sampled.lengths, sampled.log_probability))
         return [

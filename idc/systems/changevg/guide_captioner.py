@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from idc.captioning.contract import ClassMap, Speed
 from idc.changeimti.class_masks import CLASSES
 from idc.changeimti.config import RegionConfig
-from idc.data.images import resize_image
 from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.changevg.config import GUIDE, GuideJob, is_guide
@@ -42,7 +41,6 @@ class GuideCaptioner(WordCaptioner[Guided]):
         artifact = read_guide(path)
         assert artifact.vocabulary is not None
         job = artifact.settings(GuideJob)
-        self.side = job.model.image_size
         self.net = GuideNet(job.model, len(artifact.vocabulary))
         artifact.load_into(self.net)
         self.net.to(device).eval()
@@ -52,7 +50,7 @@ class GuideCaptioner(WordCaptioner[Guided]):
             self.net.decoder,
             job,
             evidence=[CHANGED_SHARE, CHANGE_ODDS],
-            image_size=self.side,
+            image_size=job.model.image_size,
             speed=speed,
         )
 
@@ -79,13 +77,7 @@ class GuideCaptioner(WordCaptioner[Guided]):
         return results
 
     def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Guided:
-        pairs = zip(befores, afters, strict=True)
-        images = np.stack([[resize_image(image, (self.side, self.side)) for image in pair] for pair in pairs])
-        guided: Guided = self.net(torch.from_numpy(images).to(self.device))
-        return guided
-
-    def _memory(self, encoded: Guided) -> Tensor:
-        return encoded.memory
+        return cast(Guided, self.net(self._images(befores, afters)))
 
     def _findings(self, encoded: Guided, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
         """The change map is the probability of each pixel that it is no background."""

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from idc.captioning.contract import Speed
-from idc.data.images import resize_image
 from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.namc.config import FinetuneJob, ModelConfig
@@ -40,7 +39,7 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
             raise ValueError(f"{path} is pre-trained only and writes no captions; train it with jobs/finetune_namc.py")
         assert artifact.vocabulary is not None
         job, model = artifact.settings(FinetuneJob), artifact.settings(ModelConfig, "model")
-        self.size, self.grid_side = model.image.size, model.image.grid
+        self.grid_side = model.image.grid
         folder = artifact.extra(CNN) if model.image.cnn == "resnet" else None
         grid = frozen_grid(model.image, torch.device(device), folder)
         self._extract = None if grid is None else standardised(grid)
@@ -54,13 +53,12 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
             job,
             rules={"max_length": job.max_length - 1},
             evidence=[MISMATCH],
-            image_size=self.size,
+            image_size=model.image.size,
             speed=speed,
         )
 
     def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> PairMemory:
-        pixels = np.stack([resize_image(image, self.size) for image in (*befores, *afters)])
-        images = torch.from_numpy(pixels).to(self.device)
+        images = self._images(befores, afters).transpose(0, 1).flatten(0, 1)
         if self._extract is not None:
             features = self._extract(images)
         else:
@@ -68,9 +66,6 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
             features = self.net.stem(images)
         embedded = self.net.encoder.embed(features)
         return PairMemory(embedded, self.net.encoder.compare(embedded))
-
-    def _memory(self, encoded: PairMemory) -> Tensor:
-        return encoded.memory
 
     def _findings(self, encoded: PairMemory, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
         mismatch_BP = mismatch(

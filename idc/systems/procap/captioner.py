@@ -77,7 +77,7 @@ class Encoded(NamedTuple):
     procedure."""
 
     features: Tensor
-    procedure: Tensor
+    memory: Tensor
 
 
 class PairCaptioner(WordCaptioner[Encoded]):
@@ -127,9 +127,6 @@ class PairCaptioner(WordCaptioner[Encoded]):
         features = self._features(befores, afters)
         return Encoded(features, self.captioner.procedure(features))
 
-    def _memory(self, encoded: Encoded) -> Tensor:
-        return encoded.procedure
-
     def _findings(self, encoded: Encoded, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
         apart = disagreement(encoded.features)
         # Equal images do not disagree at all: the logarithm of 0 would not be finite.
@@ -137,7 +134,7 @@ class PairCaptioner(WordCaptioner[Encoded]):
         maps: Sequence[np.ndarray | None] = [None] * len(most)
         if change_map:
             shapes, decoder = self.captioner.encoder.shapes, self.captioner.decoder
-            attended = attention(decoder, encoded.procedure, decoded, shapes.patches, self.vocabulary.special)
+            attended = attention(decoder, encoded.memory, decoded, shapes.patches, self.vocabulary.special)
             maps = list(combine(apart, attended).unflatten(1, shapes.grid).float().cpu().numpy())
         return [DescriptionExtras({DISAGREEMENT: evidence}, drawn) for evidence, drawn in zip(most, maps, strict=True)]
 

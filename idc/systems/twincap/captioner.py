@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from idc.captioning.contract import Speed
-from idc.data.images import resize_image
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
@@ -34,7 +33,6 @@ class TwinCaptioner(WordCaptioner[Encoded]):
         assert artifact.vocabulary is not None
         job = artifact.settings(TwinCapJob)
         supervision = job.supervision
-        self.size = (job.model.height, job.model.width)
         self.net = TwinNet(job.model, supervision, len(artifact.vocabulary))
         artifact.load_into(self.net)
         self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
@@ -46,18 +44,12 @@ class TwinCaptioner(WordCaptioner[Encoded]):
             job,
             evidence=[CHANGE_ODDS] * bool(supervision.heads) + [CHANGE_HEAT] * bool(supervision.dense),
             has_map=bool(supervision.dense),
-            image_size=self.size,
+            image_size=(job.model.height, job.model.width),
             speed=speed,
         )
 
     def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Encoded:
-        pairs = zip(befores, afters, strict=True)
-        images = np.stack([[resize_image(image, self.size) for image in pair] for pair in pairs])
-        encoded: Encoded = self.net(torch.from_numpy(images).to(self.device))
-        return encoded
-
-    def _memory(self, encoded: Encoded) -> Tensor:
-        return encoded.memory
+        return cast(Encoded, self.net(self._images(befores, afters)))
 
     def _findings(self, encoded: Encoded, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
         evidence, attributes = self._evidence(encoded), self._attributes(encoded)
