@@ -52,8 +52,7 @@ class ImageStore:
 
 
 class CaptionedRows(ValidatedRows):
-    """The pairs of a split that have captions: ``captions`` of each row of the split, ``order`` the row of each
-    sample."""
+    """The pairs of a split that have captions: ``captions`` of each row of it, ``order`` the row of each sample."""
 
     def __init__(
         self, pairs: str, split: str, vocabulary: Vocabulary, length: int, seed: int, columns: Sequence[str] = _COLUMNS

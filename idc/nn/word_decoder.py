@@ -188,8 +188,7 @@ class CachingDecoder(nn.Module, ABC):
 
 
 class WordDecoder(CachingDecoder):
-    """Predicts caption words from a memory of width E; ids are those of an own :class:`~idc.data.text.Vocabulary` of
-    V words."""
+    """Predicts caption words from a memory of width E; ids are those of an own :class:`~idc.data.text.Vocabulary`."""
 
     def __init__(self, config: WordDecoderConfig, vocabulary_size: int):
         super().__init__()

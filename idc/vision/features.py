@@ -142,8 +142,7 @@ def lite0_version() -> str:
 
 
 class ResNetGrid:
-    """The third stage of a ResNet of transformers, of ResNet-101 with 1024 channels; ValueError if it cannot be
-    loaded."""
+    """The third stage of a ResNet of transformers (ResNet-101: 1024 channels); ValueError if it cannot be loaded."""
 
     def __init__(self, source: Path | str, device: torch.device) -> None:
         from transformers import ResNetModel

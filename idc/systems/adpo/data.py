@@ -115,8 +115,7 @@ class PreferenceSamples(DialogueSamples):
         return self.bank.positives(self.captions[row], self.kinds[row] == NO_CHANGE)
 
     def check(self, rank: int = 0, world_size: int = 1) -> int:
-        """See the base class; also refuses a pair with too few candidates, and a cutoff below the longest caption of
-        the bank."""
+        """Also refuses a pair with too few candidates, and a cutoff below the longest caption of the bank."""
         for row in dict.fromkeys(row for row, _ in self.order):
             left = len(self.bank) - len(self.positives(row))
             if left < self.count:

@@ -34,8 +34,7 @@ def read_guide(path: Path | str) -> Artifact:
 
 
 class GuideCaptioner(WordCaptioner[Guided]):
-    """A loaded artifact of the guide; "bf16" computes convolutions and products in bfloat16, all other speeds in
-    float32."""
+    """A loaded artifact of the guide; "bf16" computes layers in bfloat16, all other speeds in float32."""
 
     def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
         artifact = read_guide(path)
@@ -57,8 +56,7 @@ class GuideCaptioner(WordCaptioner[Guided]):
     def notes(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], regions: RegionConfig
     ) -> list[GuideNotes]:
-        """The notes on pairs of uint8 RGB images (H, W, 3) of any sizes, one batch; ``regions`` of the class maps
-        are counted."""
+        """The notes on a batch of pairs of uint8 RGB images (H, W, 3); ``regions`` of the class maps are counted."""
         return [notes for notes, _ in self.notes_and_maps(befores, afters, regions)]
 
     def notes_and_maps(

@@ -36,8 +36,7 @@ class SplitScores:
         self.matrix: np.ndarray | None = None
 
     def add(self, row: Mapping[str, Any], positions: Mapping[str, Sequence[str]], classes: np.ndarray) -> None:
-        """Add a pair: its ``change_type``, ``mask`` and ``meta``, and the guide's positions and class map, of any
-        size."""
+        """Add a pair: its ``change_type``, ``mask`` and ``meta``, and the guide's positions and class map."""
         self.pairs += 1
         changed = is_changed(row["change_type"], json.loads(row["meta"] or "{}"))
         if changed is not None:

@@ -24,8 +24,7 @@ _FIGURE_3 = (
 
 @dataclass(frozen=True)
 class GuideNotes:
-    """What the guide saw in a pair: its caption, and for each class the position of each counted region, in OpenCV's
-    order."""
+    """What the guide saw in a pair: its caption, and of each class the positions of the counted regions."""
 
     summary: str
     positions: Mapping[str, Sequence[str]]

@@ -62,8 +62,7 @@ class ImtiDialogues(DialogueSamples):
             self.other = self._others()
 
     def pairs(self) -> dict[str, int]:
-        """The pairs of the samples, each with one of its rows. ValueError: a row names no pair, or has other than
-        two images."""
+        """The pairs of the samples, each with one row. ValueError: a row names no pair, or has not two images."""
         images = self.rows.list_lengths("images")
         row_of: dict[str, int] = {}
         for row, _ in self.order:

@@ -149,8 +149,7 @@ class Mdp(nn.Module):
         return list(self.stacks)
 
     def forward(self, levels: Sequence[Tensor], mask: Tensor | None) -> Perceived:
-        """Perceive differences in ``levels``: F_1 and F_2 of the pairs in turn, of each level (2P, T, d); ``mask``
-        (2P, T)."""
+        """Perceive differences in ``levels``: F_1 and F_2 of the pairs in turn, of each level (2P, T, d)."""
         kind = self.score.bias.dtype
         # Each image is compared with the next one, or with itself: twice as many pairs of equal images.
         before, after = (slice(None), slice(None)) if self.self_compare else (slice(0, None, 2), slice(1, None, 2))

@@ -190,8 +190,7 @@ def relevance(patches_NPE: Tensor, tokens_NTE: Tensor, texts: Texts) -> tuple[Te
 
 
 def mask_probabilities(relevance_NX: Tensor, exists_NX: Tensor, ratio: float, masking: str) -> Tensor:
-    """p + IR - mean(IR) (section 3.2.1) clipped to [0, 1], or ``ratio`` for ``masking: random``; 0 where nothing
-    exists."""
+    """p + IR - mean(IR) (section 3.2.1) clipped to [0, 1], or, if random, ``ratio``; 0 where nothing exists."""
     if masking == "random":
         return ratio * exists_NX.float()
     irrelevance = 1 - relevance_NX
@@ -309,8 +308,7 @@ class Denoised(NamedTuple):
 
 
 class NoiseIdentification(nn.Module):
-    """The NIM module. Workers of a training share their negatives; those of a validation, whose batches differ in
-    size, do not."""
+    """The NIM module. Workers of a training share negatives, those of a validation, of other batch sizes, do not."""
 
     def __init__(self, config: NimConfig, image: ImageConfig, text_ids: int, max_length: int):
         super().__init__()

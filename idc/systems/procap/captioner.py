@@ -73,8 +73,7 @@ def shapes_of(saved: dict[str, Any]) -> Shapes:
 
 
 class Encoded(NamedTuple):
-    """All that ProCap computes of pairs before the words: the frames that the encoder reads, and the latent
-    procedure."""
+    """What ProCap computes of pairs before the words: the frames that the encoder reads, the latent procedure."""
 
     features: Tensor
     memory: Tensor

@@ -214,8 +214,7 @@ class ProcedureEncoder(nn.Module):
         return self.stem(frames, masked_BFP) if self.stem is not None and frames.ndim == 5 else frames
 
     def embed_frames(self, frames: Tensor, masked_BFP: Tensor | None = None) -> Tensor:
-        """Project frames (:meth:`features`) to patch embeddings e^I without positions, (B, F, P, D); masked patches
-        become e_m."""
+        """Project frames to patch embeddings e^I without positions, (B, F, P, D); masked patches become e_m."""
         patches = self.feature_in(self.feature_norm(self.features(frames, masked_BFP)))
         if masked_BFP is None:
             return patches

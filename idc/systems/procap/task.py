@@ -35,8 +35,7 @@ STAGE_1_CARD: dict[str, Any] = {
 
 
 def frame_features(frames: Tensor, extract: FrameReader) -> Tensor:
-    """The frames that the encoder reads (B, F, ...), of stored ones, which are these already or pixels
-    (B, F, Y, X, 3) uint8."""
+    """The frames that the encoder reads (B, F, ...), of stored ones: these, or pixels (B, F, Y, X, 3) uint8."""
     if frames.dtype != torch.uint8:
         return frames.float()
     with torch.no_grad():

@@ -98,8 +98,7 @@ class DecoderAttention(nn.Module):
         return self.out(at.gather(self._mixed(query, keys, values, causal=False)))
 
     def weights(self, x_BTE: Tensor, keys: Tensor) -> Tensor:
-        """Attention weights of each position on each key, (B, T, S), mean over the heads; :meth:`forward` never forms
-        them."""
+        """Attention of each position to each key, (B, T, S), mean over heads; :meth:`forward` never forms it."""
         scores = self.queries(x_BTE) @ keys.transpose(2, 3) * self.scale
         return scores.float().softmax(dim=-1).mean(dim=1)
 

@@ -94,8 +94,7 @@ class AttributeHead(nn.Module):
 
 
 class PeakLayer(nn.Module):
-    """Self-attention among the peaks of a pair, then a feed-forward part, each on the normalised input and added to
-    it."""
+    """Self-attention among the peaks of a pair, then a feed-forward part, with pre-norm and residuals."""
 
     def __init__(self, config: WordDecoderConfig):
         super().__init__()

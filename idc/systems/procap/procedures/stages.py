@@ -37,8 +37,7 @@ def _with_columns(batch: Batch, names: Sequence[str], rows: Mapping[int, Sequenc
 
 
 class Interpolate:
-    """Replaces ``before``, ``after`` (bytes or pixels) by ``frames``: uint8 (l + 2, H, W, 3), at the tokenizer's
-    size."""
+    """Replaces ``before``, ``after`` (bytes or pixels) by ``frames``: uint8 (l + 2, H, W, 3), of the tokenizer."""
 
     def __init__(self, config: dict[str, Any], tokenizer: dict[str, Any]) -> None:
         import cv2
