@@ -81,7 +81,7 @@ class Tokenize:
 
     @torch.inference_mode()
     def __call__(self, batch: Batch) -> Batch:
-        batch, rows = with_errors(batch), {}
+        batch, rows = with_errors(batch), dict[int, Sequence[Any]]()
         good = good_rows(batch)
         at_once = max(1, self.config.frames_per_batch // max((len(batch["frames"][i]) for i in good), default=1))
         for start in range(0, len(good), at_once):
