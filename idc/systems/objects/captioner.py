@@ -79,7 +79,8 @@ class ObjectsCaptioner(Captioner):
         self, before: np.ndarray, after: np.ndarray, counted: np.ndarray | None, change_map: bool
     ) -> Description:
         if self._config.mode == "exact" or (self._config.mode == "auto" and is_exact_pair(before, after)):
-            return _exact(before, after, counted, change_map, self._text)
+            description = exact_changes(before, after, counted, self._text)
+            return description if change_map else replace(description, change_map=None)
         first, second = (_reduced(image) for image in (before, after))
         if counted is not None and counted.shape != second.shape[:2]:
             counted = cv2.resize(counted.astype(np.uint8), second.shape[1::-1], interpolation=cv2.INTER_NEAREST) > 0
@@ -162,17 +163,6 @@ def _without_objects(
         for image, (left, top, right, bottom) in zip(images, (changes.on_before(box), box), strict=True):
             image[round(top) : round(bottom), round(left) : round(right)] = 128
     return images
-
-
-def _exact(
-    before: np.ndarray, after: np.ndarray, counted: np.ndarray | None, change_map: bool, read_text: bool
-) -> Description:
-    changes = exact_changes(before, after, counted, read_text)
-    confidence = min((claim.confidence for claim in changes.claims), default=1.0)
-    return Description(
-        (Candidate(changes.sentence, math.log(confidence)),), change_map=changes.difference if change_map else None,
-        regions=changes.regions, claims=changes.claims, objects_text=changes.sentence,
-    )  # fmt: skip
 
 
 def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto") -> ObjectsCaptioner:
