@@ -13,10 +13,11 @@ from torch import Tensor
 
 from idc.captioning.contract import Speed
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
+from idc.nn.config import WordCaptionerSettings
 from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.rendered.captions import ATTRIBUTES
-from idc.systems.twincap.config import TwinCapJob
+from idc.systems.twincap.config import ModelConfig, SupervisionConfig
 from idc.systems.twincap.model import Encoded, TwinNet
 from idc.systems.twincap.truth import VALUES
 from idc.training.artifact import read_artifact
@@ -31,9 +32,10 @@ class TwinCaptioner(WordCaptioner[Encoded]):
     def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
         artifact = read_artifact(path, system="twincap")
         assert artifact.vocabulary is not None
-        job = artifact.settings(TwinCapJob)
-        supervision = job.supervision
-        self.net = TwinNet(job.model, supervision, len(artifact.vocabulary))
+        job = artifact.config["job"]  # of which the shipped weights have settings of data that are gone
+        model = ModelConfig.model_validate(job["model"])
+        supervision = SupervisionConfig.model_validate(job["supervision"])
+        self.net = TwinNet(model, supervision, len(artifact.vocabulary))
         artifact.load_into(self.net)
         self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
         self.net.to(device).eval()
@@ -41,10 +43,10 @@ class TwinCaptioner(WordCaptioner[Encoded]):
             artifact,
             device,
             self.net.decoder,
-            job,
+            WordCaptionerSettings(beams=job["beams"], length_penalty=job["length_penalty"]),
             evidence=[CHANGE_ODDS] * bool(supervision.heads) + [CHANGE_HEAT] * bool(supervision.dense),
             has_map=bool(supervision.dense),
-            image_size=(job.model.height, job.model.width),
+            image_size=(model.height, model.width),
             speed=speed,
         )
 
