@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from idc.captioning.contract import Captioner, Speed
     from idc.captioning.objects_config import ObjectsConfig
-    from idc.data.pipeline import Runner
     from idc.endpoint.chat_endpoint import EndpointConfig
 
 SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft", "m3diff", "adpo", "changevg", "objects")
@@ -19,6 +18,8 @@ HUB = "hf:"
 """A model of the hub, ``hf:ORG/NAME[@REVISION]``, in the place of an artifact."""
 OBJECTS, REGIONS = "objects", "regions"
 """Name the captioner without training in the place of an artifact; ``regions`` is the one without a detector."""
+WRAP_BASE = "idc.systems.zeroshot.wrap:wrap_step"
+"""Entry of a step of any vision-language system's sweep: the artifact of its base model as it is."""
 
 _NOT_ENTERED = frozenset({"artifact", "checkpoints", "best", "mlartifacts"})
 """Folders of runs that are not searched for runs; MLflow's are copies."""
@@ -103,13 +104,6 @@ def untrained_captioner(config: ObjectsConfig | None = None) -> Captioner:
     used."""
     captioner: Captioner = load_system(OBJECTS).usual_captioner(config)
     return captioner
-
-
-def wrap_base_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
-    """A step of any vision-language system's sweep (:class:`idc.sweep.chain.Step`): the artifact of its base model as
-    it is, in ``folder``; ``payload`` has ``base``, ``prompt`` and ``generation``."""
-    result: dict[str, Any] = importlib.import_module("idc.systems.zeroshot.wrap").wrap_step(payload, folder, run)
-    return result
 
 
 def is_captioner(artifact: str) -> bool:
