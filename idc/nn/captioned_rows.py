@@ -17,6 +17,8 @@ from idc.data.text import Vocabulary
 from idc.metrics.difference_lists import scene_truth
 from idc.training.caption_validation import ValidatedRows
 
+_COLUMNS = ("pair_id", "before", "after", "captions", "change_type", "meta")
+
 
 def training_captions(*folders: str) -> list[str]:
     """All captions of the training splits of folders of pairs."""
@@ -24,14 +26,12 @@ def training_captions(*folders: str) -> list[str]:
 
 
 class ImageStore:
-    """Decoded images of a folder, at the model's size. Pairs of one scene share images, so equal files are kept once.
+    """Decoded images of a folder, at the model's size. Pairs of one scene share images, so equal files are kept
+    once.
 
     Args:
         size: height and width in pixels, or one number for both.
-        megabytes: kept in memory at most; others are decoded each time.
-
-    Attributes:
-        room: number of images that are kept at most.
+        megabytes: kept in memory at most (``room``, in images); others are decoded each time.
     """
 
     def __init__(self, size: int | tuple[int, int], megabytes: float):
@@ -52,16 +52,13 @@ class ImageStore:
 
 
 class CaptionedRows(ValidatedRows):
-    """The pairs of a split that have captions.
+    """The pairs of a split that have captions: ``captions`` of each row of it, ``order`` the row of each sample."""
 
-    Attributes:
-        captions: of each row of the split.
-        order: the row of each sample.
-    """
-
-    def __init__(self, pairs: str, split: str, images: ImageStore, vocabulary: Vocabulary, length: int, seed: int):
-        self.rows = MappedRows(pairs, ("pair_id", "before", "after", "captions", "change_type", "meta"), split)
-        self.images, self.vocabulary, self.length, self.seed = images, vocabulary, length, seed
+    def __init__(
+        self, pairs: str, split: str, vocabulary: Vocabulary, length: int, seed: int, columns: Sequence[str] = _COLUMNS
+    ):
+        self.rows = MappedRows(pairs, columns, split)
+        self.vocabulary, self.length, self.seed = vocabulary, length, seed
         self.captions: list[list[str]] = self.rows.column("captions")
         self.order = [index for index, texts in enumerate(self.captions) if texts]
 

@@ -6,7 +6,41 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from idc.config import ConfigModel
+from idc.config import ConfigModel, missing
+from idc.data.manifest import missing_pairs
+
+
+class WordCaptionerSettings(ConfigModel):
+    """How a model with a text decoder of our own captions and is validated: part of the job that trains it."""
+
+    beams: int = Field(1, ge=1)
+    """Number of beams of the captioner; 1 is greedy, as in the papers."""
+    length_penalty: float = Field(1.0, ge=0)
+    """Exponent of the length in beam search's scoring rule."""
+    validation_pairs: int | None = Field(None, ge=1)
+    """Number of validation pairs, of each change type in proportion; default all."""
+    trained_on: str | None = Field(None, min_length=1, max_length=200)
+    """Description of the training images, to complete "This model has only seen ..." on the model card and in the
+    warning for other images. By default derived from the manifest of the pairs."""
+
+
+class PairsTraining(ConfigModel):
+    """Data of a training on folders of captioned pairs."""
+
+    runs: str = "runs"
+    """Folder of all runs."""
+    pairs: str = Field(min_length=1)
+    """Folder of pairs: training and validation split."""
+    more_pairs: tuple[str, ...] = ()
+    """Further folders of which only the training split is used; their images are resized to the model's size."""
+    start: str | None = Field(None, min_length=1)
+    """Artifact of the same model to start from, with its vocabulary."""
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing_pairs(self.pairs, "pairs")
+        for path in self.more_pairs:
+            yield from missing_pairs(path, "more_pairs")
+        yield from missing(self.start, "start")
 
 
 class WordDecoderConfig(ConfigModel):

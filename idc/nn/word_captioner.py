@@ -1,7 +1,7 @@
 """A captioner with our own text decoder: captions, candidates, scores and samples from the memory of pairs.
 
-A system subclasses :class:`WordCaptioner` with three methods: how pairs are encoded, which part of that the decoder
-reads, and what else of it belongs in a description.
+A system subclasses :class:`WordCaptioner` with two methods: how pairs are encoded, and what of that belongs in a
+description besides captions.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from types import MappingProxyType
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -33,23 +34,30 @@ from idc.captioning.contract import (
     number_of_pairs,
 )
 from idc.captioning.familiarity import Familiarity
-from idc.nn.decoding import CachedDecoder, Decoded, decode, sample
+from idc.data.images import resize_image
+from idc.nn.config import WordCaptionerSettings
+from idc.nn.decoding import Decoded, decode, sample
+from idc.nn.word_decoder import CachingDecoder
 from idc.training.artifact import Artifact
 from idc.util.cores import bfloat16_is_native
 
 log = logging.getLogger(__name__)
 
-EncodedT = TypeVar("EncodedT")
-"""All that a system computes of a batch of pairs before the words."""
+
+class EncodedPairs(Protocol):
+    """All that a system computes of a batch of pairs before the words; the decoder reads the memory, (B, S, D)."""
+
+    @property
+    def memory(self) -> Tensor: ...
+
+
+EncodedT = TypeVar("EncodedT", bound=EncodedPairs)
 
 
 @dataclass(frozen=True)
 class DescriptionExtras:
-    """Parts of a description besides captions; the fields are those of :class:`~idc.captioning.contract.Description`.
-
-    Attributes:
-        evidence: of a change, by name: exactly the names that the captioner was made with.
-    """
+    """Parts of a description besides captions, fields of :class:`~idc.captioning.contract.Description`; ``evidence``
+    of a change has exactly the names that the captioner was made with."""
 
     evidence: Mapping[str, float] = field(default_factory=dict)
     change_map: np.ndarray | None = None
@@ -64,11 +72,10 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         artifact: has a vocabulary; its calibration and familiarity are read if it has them.
         device: torch device of the model.
         decoder: the text decoder, on that device and in evaluation mode.
-        rules: arguments of :func:`idc.nn.decoding.decode` that say what a caption is: ``bos``, ``eos``, ``pad``,
-            ``max_length`` and ``banned``.
-        beams, length_penalty: of the search, by default; those that the artifact was validated with.
+        settings: the search that the artifact was validated with, which is the default.
+        rules: what replaces those of the decoder, :meth:`~idc.nn.word_decoder.CachingDecoder.rules`.
         evidence: names of the system's evidence of a change.
-        capabilities: besides "score" and "sample".
+        has_map: whether there are change maps.
         image_size: height and width (or one number for both) to which every image is resized.
         cached: cache the decoder's keys and values in a search.
         speed: "bf16" computes in bfloat16 where autocast does, all others in float32; for systems that do not override
@@ -78,14 +85,13 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
     def __init__(
         self,
         artifact: Artifact,
-        device: torch.device,
-        decoder: CachedDecoder,
-        rules: Mapping[str, Any],
+        device: str,
+        decoder: CachingDecoder,
+        settings: WordCaptionerSettings,
         *,
-        beams: int,
-        length_penalty: float,
+        rules: Mapping[str, Any] = MappingProxyType({}),
         evidence: Sequence[str] = (),
-        capabilities: Collection[Capability] = (),
+        has_map: bool = True,
         image_size: int | tuple[int, int],
         cached: bool = True,
         speed: Speed = "auto",
@@ -94,14 +100,16 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         self.path, self.vocabulary, self.trained_on = artifact.path, artifact.vocabulary, artifact.trained_on
         self.calibration = Calibration.load(artifact.path, evidence=evidence)
         self.familiarity = Familiarity.read(artifact.path)
-        self.capabilities: frozenset[Capability] = frozenset(("score", "sample", *capabilities))
-        self.device = device
-        self.beams, self.length_penalty = beams, length_penalty
+        self.capabilities: frozenset[Capability] = frozenset(
+            ("score", "sample", "map") if has_map else ("score", "sample")
+        )
+        self.device = torch.device(device)
+        self.beams, self.length_penalty = settings.beams, settings.length_penalty
         height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
         self._input_size = InputSize((height, width), (height, width))
-        self._decoder, self._rules, self._cached = decoder, dict(rules), cached
+        self._decoder, self._rules, self._cached = decoder, {**decoder.rules(), **rules}, cached
         self.bf16 = speed == "bf16"
-        if self.bf16 and device.type == "cpu" and not bfloat16_is_native():
+        if self.bf16 and self.device.type == "cpu" and not bfloat16_is_native():
             log.warning("speed=bf16: this processor has no bfloat16 instructions and emulates them; take speed=auto")
 
     @contextmanager
@@ -110,29 +118,26 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         with torch.inference_mode(), torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             yield
 
+    def _images(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
+        """Resized to the size of the model, uint8 (B, 2, H, W, 3), on its device."""
+        pairs, size = zip(befores, afters, strict=True), self._input_size.before
+        images = np.stack([[resize_image(image, size) for image in pair] for pair in pairs])
+        return torch.from_numpy(images).to(self.device)
+
     @abstractmethod
     def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> EncodedT:
         """Encode at least one pair of uint8 RGB images (H, W, 3) of any sizes."""
 
     @abstractmethod
-    def _memory(self, encoded: EncodedT) -> Tensor:
-        """The memory that the decoder reads, (B, S, D)."""
-
-    @abstractmethod
     def _findings(self, encoded: EncodedT, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
-        """The parts of the descriptions besides captions, one per pair.
-
-        Args:
-            decoded: the best caption of each pair.
-            change_map: whether change maps are wanted.
-        """
+        """The parts of the descriptions besides captions, one per pair; ``decoded``: the best caption of each."""
 
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
         """Captions of pairs of uint8 RGB images (H, W, 3) of any sizes; one batch."""
         if not number_of_pairs(befores, afters):
             return []
         with self._running():
-            decoded = self._search(self._memory(self._encode(befores, afters)), self.beams)
+            decoded = self._search(self._encode(befores, afters).memory, self.beams)
         return [self._text(ids) for ids in decoded.ids.tolist()]
 
     def _describe(
@@ -143,7 +148,7 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         with self._running():
             encoded = self._encode(befores, afters)
             # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
-            decoded = self._search(self._memory(encoded), beams, hypotheses=beams if options.candidates > 1 else 1)
+            decoded = self._search(encoded.memory, beams, hypotheses=beams if options.candidates > 1 else 1)
             more = self._findings(encoded, Decoded(*(part[:, 0] for part in decoded)), options.change_map)
         parts = (part.tolist() for part in (decoded.ids, decoded.lengths, decoded.log_probability))
         familiar = [None] * len(befores) if self.familiarity is None else map(self.familiarity, befores, afters)
@@ -180,7 +185,7 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         longest, bos, pad = max(map(len, rows)), self._rules["bos"], self._rules["pad"]
         padded = [[bos, *ids, *[pad] * (longest - len(ids))] for ids in rows]
         with self._running():
-            memory = self._memory(self._encode(befores, afters))
+            memory = self._encode(befores, afters).memory
             pair_of_row = torch.tensor([pair for pair, texts in enumerate(tokens) for _ in texts], device=self.device)
             ids_RT = torch.tensor(padded, device=self.device)
             log_RTV = self._decoder(ids_RT[:, :-1], memory[pair_of_row]).float().log_softmax(dim=-1)
@@ -202,7 +207,7 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
             return []
         generator = torch.Generator(self.device).manual_seed(seed)
         with self._running():
-            memory = self._memory(self._encode(befores, afters))
+            memory = self._encode(befores, afters).memory
             sampled = sample(self._decoder, memory, n, **self._rules, temperature=temperature, generator=generator)
         parts = (part.tolist() for part in (sampled.ids, sampled.lengths, sampled.log_probability))
         return [
@@ -233,7 +238,6 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
     def _candidates(
         self, ids_NT: list[list[int]], lengths_N: list[int], totals_N: list[float], count: int
     ) -> tuple[Candidate, ...]:
-        """The best ``count`` different texts of the hypotheses of a pair."""
         candidates: dict[str, Candidate] = {}
         for ids, length, total in zip(ids_NT, lengths_N, totals_N, strict=True):
             text = self._text(ids)

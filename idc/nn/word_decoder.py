@@ -10,6 +10,7 @@ H heads.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, cast
@@ -21,6 +22,13 @@ from torch import Tensor, nn
 from idc.data.text import OWN_IDS
 from idc.nn.config import WordDecoderConfig
 from idc.nn.decoding import Decoded, decode
+
+
+def sinusoids(length: int, width: int, device: torch.device) -> Tensor:
+    """Embeddings of positions (length, width): even channels sine, odd ones cosine."""
+    rate = torch.exp(torch.arange(0, width, 2, device=device) * (-math.log(10_000.0) / width))
+    angles = torch.arange(length, device=device).unsqueeze(1) * rate
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False) -> Tensor:
@@ -48,8 +56,11 @@ class WordDecoderLayer(nn.Module):
 
     def queries_keys_values(self, x_BTE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of the self-attention, (B, H, T, E/H) each."""
-        query, key, value = (self._split(part) for part in self.self_qkv(self.norm_self(x_BTE)).chunk(3, dim=-1))
+        query, key, value = (self._split(part) for part in self.self_qkv(self._entered(x_BTE)).chunk(3, dim=-1))
         return query, key, value
+
+    def _entered(self, x_BTE: Tensor) -> Tensor:
+        return cast(Tensor, self.norm_self(x_BTE))
 
     def memory_keys_values(self, memory_BSE: Tensor) -> tuple[Tensor, Tensor]:
         """Of the cross-attention, (B, H, S, E/H) each."""
@@ -177,11 +188,7 @@ class CachingDecoder(nn.Module, ABC):
 
 
 class WordDecoder(CachingDecoder):
-    """Predicts caption words from a memory of width E; ids are those of an own :class:`~idc.data.text.Vocabulary`.
-
-    Args:
-        vocabulary_size: V.
-    """
+    """Predicts caption words from a memory of width E; ids are those of an own :class:`~idc.data.text.Vocabulary`."""
 
     def __init__(self, config: WordDecoderConfig, vocabulary_size: int):
         super().__init__()

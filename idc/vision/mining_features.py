@@ -29,14 +29,9 @@ def encoder_fingerprint(config: MiningConfig) -> str:
 
 
 class ExtractFeatures:
-    """Stage: from the columns of an image collection to those of a folder of features.
-
-    On a GPU the encoders run in bfloat16 where they can, so that features of a GPU and of a CPU differ in the third
-    digit.
-
-    Args:
-        threads: of torch, the same in every worker, so that the last bit does not depend on how many there are.
-    """
+    """Stage: from the columns of an image collection to those of a folder of features. On a GPU the encoders run in
+    bfloat16 where they can, so that features of a GPU and of a CPU differ in the third digit. ``threads`` of torch
+    are the same in every worker, so that the last bit does not depend on how many there are."""
 
     def __init__(self, config: MiningConfig, threads: int) -> None:
         import torch

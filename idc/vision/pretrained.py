@@ -13,16 +13,9 @@ from idc.training.hashing import combined_hash, file_hash
 
 
 def load_pretrained(kind: Any, source: Path | str, setting: str) -> Any:
-    """``kind.from_pretrained(source)``, with one readable line if that fails. No code of the folder or the hub is run.
-
-    Args:
-        kind: a class of transformers.
-        source: a local folder or a hub id.
-        setting: the setting that names ``source``, for the message.
-
-    Raises:
-        ValueError: there is no such model, or it cannot be reached.
-    """
+    """``kind.from_pretrained(source)`` of a class of transformers and a local folder or hub id. No code of the
+    folder or the hub is run. ValueError, one readable line that names the setting: there is no such model, or it
+    cannot be reached."""
     try:
         return kind.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:

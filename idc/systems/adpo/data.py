@@ -94,8 +94,7 @@ class PreferenceSamples(DialogueSamples):
 
     Args:
         part: number of the folder among those of the run.
-        frame_size: side of the retriever's images; None with objective=dpo, which has no retriever and whose only
-            candidate is the negative.
+        frame_size: side of the retriever's images; None with objective=dpo, whose only candidate is the negative.
 
     Raises:
         ValueError: the folder does not hold pairs.
@@ -116,8 +115,7 @@ class PreferenceSamples(DialogueSamples):
         return self.bank.positives(self.captions[row], self.kinds[row] == NO_CHANGE)
 
     def check(self, rank: int = 0, world_size: int = 1) -> int:
-        """See the base class; also refuses a pair with too few candidates, and a cutoff below the longest caption of
-        the bank."""
+        """Also refuses a pair with too few candidates, and a cutoff below the longest caption of the bank."""
         for row in dict.fromkeys(row for row, _ in self.order):
             left = len(self.bank) - len(self.positives(row))
             if left < self.count:
@@ -154,11 +152,7 @@ class PreferenceSamples(DialogueSamples):
 
 
 def make_loaders(job: AdpoJob, family: Family, context: Context, frame_size: int | None) -> Loaders:
-    """Loaders of the training and the validation split.
-
-    Raises:
-        ValueError: naming the first row that cannot be used.
-    """
+    """Loaders of both splits. ValueError names the first row that cannot be used."""
     chat = Chat(family, job.cutoff)
     validation = DialogueSamples(job.pairs, "val", chat, job.prompt, job.train.seed, validation=True)
     return loaders_of(job, samples_of(job, chat, frame_size), validation, family, context, collate_preferences)

@@ -18,12 +18,10 @@ from idc.vision.pair_encoder.model import SYSTEM, PairEncoder
 
 
 class Retriever(nn.Module):
-    """log q_phi of candidates (equation 3).
+    """log q_phi of candidates (equation 3). ValueError: ``config.encoder`` is not a pair encoder, or has no
+    tokenizer.
 
     Letters: B pairs, N candidates, C captions of the bank, E width of the vectors.
-
-    Raises:
-        ValueError: ``config.encoder`` is not a pair encoder, or has no tokenizer.
     """
 
     mean: Tensor
@@ -47,11 +45,7 @@ class Retriever(nn.Module):
         self.captions_CE = torch.from_numpy(encoder.encode_texts(captions)).to(self.mean.device)
 
     def forward(self, frames_B23HW: Tensor, candidates_BN: Tensor) -> tuple[Tensor, Tensor]:
-        """log q of the candidates and their cosines with the pairs, (B, N) each.
-
-        Args:
-            candidates_BN: indices of captions in the bank.
-        """
+        """log q of the candidates, numbers of captions in the bank, and their cosines with the pairs, (B, N) each."""
         before, after = ((frames.float() / 255 - self.mean) / self.std for frames in frames_B23HW.unbind(dim=1))
         pairs_BE = F.normalize(self.visual(before, after).float(), dim=-1)
         # In float32 also under autocast: a bfloat16 cosine has three digits.
@@ -66,11 +60,7 @@ def frames_of(images: Sequence[np.ndarray], size: int) -> Tensor:
 
 
 def frame_size(config: RetrieverConfig) -> int:
-    """S of a retriever's encoder, without reading its weights.
-
-    Raises:
-        ValueError: it is not a pair encoder.
-    """
+    """S of a retriever's encoder, without reading its weights; ValueError if it is not a pair encoder."""
     return PairEncoderConfig.model_validate(read_artifact(config.encoder, system=SYSTEM).config["encoder"]).image_size
 
 

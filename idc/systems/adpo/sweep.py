@@ -13,6 +13,7 @@ from idc.config import missing
 from idc.data.store import fingerprint, read_manifest
 from idc.sweep.chain import Filled, Step, TrialConfig, TrialSteps
 from idc.sweep.steps import train_step, with_evaluation
+from idc.systems import WRAP_BASE
 from idc.systems.adpo.config import AdpoJob
 from idc.training.hashing import content_or_id
 from idc.vlm.config import BaseConfig, TuningJob, base_content
@@ -70,7 +71,7 @@ class Trial(TrialConfig):
         if self.until == "zero_shot":
             answers = {name: getattr(self.sft, name).model_dump(mode="json") for name in ("prompt", "generation")}
             name = f"zeroshot-{fingerprint(*of_base, answers)[:12]}"
-            work = [Step(name, "idc.systems:wrap_base_step", {"base": base, **answers})]
+            work = [Step(name, WRAP_BASE, {"base": base, **answers})]
         else:
             work = [
                 train_step(

@@ -48,13 +48,8 @@ def draw_candidates(log_q_BN: Tensor, noise_BN: Tensor) -> Tensor:
 
 
 class PreferenceTask(SftTask):
-    """L = -log sigmoid(M(theta, phi)) for the policy (equation 5) and -(R - baseline) log q_phi(T') for the retriever
-    (equation 7, REINFORCE), each averaged over samples.
-
-    Args:
-        model, family: see :class:`idc.vlm.sft.SftTask`.
-        retriever: with objective=adpo.
-    """
+    """L = -log sigmoid(M(theta, phi)) for the policy (equation 5) and -(R - baseline) log q_phi(T') for the
+    retriever (equation 7, REINFORCE; with objective=adpo), each averaged over samples."""
 
     baseline: Tensor
     calls: Tensor
@@ -130,7 +125,6 @@ class PreferenceTask(SftTask):
         return log_q
 
     def _answer_ids(self, batch: Batch, picks_B1: Tensor) -> list[list[Sequence[int]]]:
-        """Token ids of each pair's chosen and rejected caption."""
         ids = self.parts[0].bank.answers
         rejected = batch["candidates"].gather(1, picks_B1)[:, 0]
         return [
@@ -138,14 +132,12 @@ class PreferenceTask(SftTask):
         ]
 
     def _log_p(self, model: Any, batch: Batch, answers: Sequence[Sequence[Sequence[int]]], encoded: Any) -> Tensor:
-        """log p of each pair's answers (B, 2)."""
         images = [[2 * pair, 2 * pair + 1] for pair in range(len(answers))]
         totals, _ = answer_log_probabilities(model, batch["prompt"], answers, encoded, batch, images, self.family)
         return totals.view(len(answers), -1)
 
     @torch.no_grad()
     def _reference_log_p(self, batch: Batch, answers: Sequence[Sequence[Sequence[int]]], encoded: Any) -> Tensor:
-        """log p of the answers under the reference (B, 2)."""
         model = self.model if self.frozen is None else self.frozen
         with without_adapters(model):  # those of a frozen copy are as they started, and change nothing
             if self._vision_is_trained():

@@ -32,14 +32,9 @@ NotesAndMaps = tuple[GuideNotes, DescriptionExtras]
 
 
 class GuidedCaptioner(VlmCaptioner):
-    """As :class:`idc.vlm.captioner.VlmCaptioner`; map and class map are the guide's.
-
-    Args:
-        guide: it runs before the language model.
-        quote: how questions quote its notes.
-        regions: which regions of its class map the notes count.
-        arguments, options: as of the base class.
-    """
+    """As :class:`idc.vlm.captioner.VlmCaptioner`, with a guide that runs before the language model; map and class
+    map are the guide's. ``quote``: how questions quote its notes; ``regions``: which regions of its class map they
+    count."""
 
     def __init__(
         self, guide: GuideCaptioner, quote: GuidedPromptConfig, regions: RegionConfig, *arguments: Any, **options: Any
@@ -109,7 +104,6 @@ class GuidedCaptioner(VlmCaptioner):
 
 
 def _content(before: np.ndarray, after: np.ndarray) -> bytes:
-    """A pair's pixels, for comparison."""
     digest = hashlib.blake2b(digest_size=16)
     for image in (before, after):
         digest.update(repr(image.shape).encode())

@@ -11,7 +11,7 @@ from pydantic import Field
 from idc.changeimti.config import CAPTION_QUESTION, TASKS, ImtiTask, RegionConfig
 from idc.config import ConfigModel, missing, remote
 from idc.data.manifest import missing_pairs
-from idc.nn.config import WordDecoderConfig
+from idc.nn.config import PairsTraining, WordCaptionerSettings, WordDecoderConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
 from idc.vlm.config import PromptConfig, TuningJob
 
@@ -108,19 +108,12 @@ class GuideConfig(ConfigModel):
             yield f"heads: {self.heads} and 2 must divide the last of backbone.widths, {self.backbone.widths[3]}"
 
 
-class GuideJob(ConfigModel):
-    """Train the guide on pairs with masks of roads and buildings, and captions."""
+class GuideJob(WordCaptionerSettings, PairsTraining):
+    """Train the guide on pairs with masks of roads and buildings, and captions. A pair without a mask must be of change
+    type none."""
 
     name: str = Field("guide", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
     """Name of the run: its folder under `runs`. The same name resumes it."""
-    runs: str = "runs"
-    """Folder of all runs."""
-    pairs: str = Field(min_length=1)
-    """Folder of pairs with masks: training and validation split. A pair without a mask must be of change type none."""
-    more_pairs: tuple[str, ...] = ()
-    """Further folders with masks of which only the training split is used."""
-    start: str | None = Field(None, min_length=1)
-    """Artifact of a guide of the same `model` to start from, with its vocabulary."""
     model: GuideConfig = GuideConfig()
     """The network."""
     goal: Literal["both", "summary", "map"] = "both"
@@ -139,26 +132,11 @@ class GuideJob(ConfigModel):
     than five times in train, val and test together: 464 words of LEVIR-CC, where the training captions have 400."""
     optim: GroupConfig = GroupConfig(lr=1e-4)
     """Learning rate and schedule. MCI: Adam, 1e-4, constant."""
-    beams: int = Field(1, ge=1)
-    """Number of beams of the captioner; 1 is greedy, as in MCI."""
-    length_penalty: float = Field(1.0, ge=0)
-    """Exponent of the length in beam search's scoring rule."""
-    validation_pairs: int | None = Field(None, ge=1)
-    """Number of validation pairs, of each change type in proportion; default all."""
-    trained_on: str | None = Field(None, min_length=1, max_length=200)
-    """Description of the training images, to complete "This model has only seen ...". By default derived from the
-    manifest of `pairs`."""
     train: TrainConfig = TrainConfig(
         epochs=250, batch_size=64, clip_norm=0.0, keep_best=KeepBest(metric="mIoU_plus_BLEU-4")
     )
     """The loop, with MCI's numbers. The weights with the best sum of mIoU and BLEU-4 on validation are exported. MCI
     also stops after 50 epochs without improvement; here all epochs are run."""
-
-    def preflight(self) -> Iterator[str]:
-        yield from missing_pairs(self.pairs, "pairs")
-        for path in self.more_pairs:
-            yield from missing_pairs(path, "more_pairs")
-        yield from missing(self.start, "start")
 
 
 class ConvertMciJob(ConfigModel):

@@ -93,14 +93,8 @@ _DECODER_LAYER = {
 
 
 def convert_mci(job: ConvertMciJob, *, overwrite: bool = False) -> list[Dropped]:
-    """Convert ``job.weights`` to ``job.out``, unless it is there already, of the same files and settings.
-
-    Returns:
-        The dropped tensors.
-
-    Raises:
-        ValueError: a file is of another kind or damaged, or ``job.out`` holds anything else.
-    """
+    """Convert ``job.weights`` to ``job.out``, unless it is there already, of the same files and settings; returns
+    the dropped tensors. ValueError: a file is of another kind or damaged, or ``job.out`` holds anything else."""
     out, source = Path(job.out), Path(job.weights)
     settings = job.model_dump(mode="json", exclude={"out", "weights", "vocabulary"})
     note: dict[str, Any] = {
@@ -150,11 +144,7 @@ def _part(checkpoint: Any, name: str, source: Path) -> Any:
 
 
 def mci_vocabulary(path: str) -> Vocabulary:
-    """The authors' word list, ``{word: id}``, ids from 0 without a gap, :data:`MCI_MARKS` first.
-
-    Raises:
-        ValueError: the file is something else.
-    """
+    """The authors' word list, ``{word: id}``, ids from 0 without a gap, :data:`MCI_MARKS` first; else ValueError."""
     try:
         ids = dict(parse_json(decode_text(Path(path).read_bytes())))
         listed = sorted(ids, key=ids.__getitem__)
@@ -170,12 +160,9 @@ def mci_vocabulary(path: str) -> Vocabulary:
 
 
 def convert_guide(ledger: Ledger, job: ConvertMciJob) -> tuple[GuideConfig, dict[str, Tensor]]:
-    """Our configuration and our weights of the official tensors, named ``encoder_dict.``..., ``encoder_trans_dict.``...
-    and ``decoder_dict.``...; closes the ledger.
-
-    Raises:
-        ValueError: a tensor is missing, surplus or of an unexpected shape.
-    """
+    """Our configuration and our weights of the official tensors, named ``encoder_dict.``...,
+    ``encoder_trans_dict.``... and ``decoder_dict.``...; closes the ledger. ValueError: a tensor is missing, surplus
+    or of an unexpected shape."""
     state: dict[str, Tensor] = {}
 
     def move(ours: str, theirs: str, parts: tuple[str, ...] = _PARTS) -> None:
@@ -255,7 +242,6 @@ def _move_encoder(ledger: Ledger, state: dict[str, Tensor], move: Any) -> tuple[
 
 
 def _move_block(ledger: Ledger, move: Any, ours: str, theirs: str) -> None:
-    """A transformer block of a BI3 layer."""
     for name, official in _BLOCK.items():
         move(f"{ours}.{name}", f"{theirs}.{official}", _NORM if name in _BATCH_NORMS else _PARTS)
     for prefix, reason in _UNUSED_IN_BLOCK.items():
@@ -263,7 +249,6 @@ def _move_block(ledger: Ledger, move: Any, ours: str, theirs: str) -> None:
 
 
 def _move_decoder(ledger: Ledger, state: dict[str, Tensor], move: Any, heads: int) -> GuideDecoderConfig:
-    """The word decoder and what makes its memory."""
     root = "decoder_dict"
     move("memory.join", f"{root}.Conv1")
     for number, parts in ((0, _PARTS), (1, _NORM), (3, _PARTS), (4, _NORM), (6, _PARTS), (7, _NORM)):

@@ -14,9 +14,9 @@ from PIL import Image
 
 from idc.changeimti.class_masks import class_map
 from idc.data.images import decode_image, resize_image
-from idc.data.mapped_rows import MappedRows
 from idc.data.schema import NO_CHANGE
 from idc.data.text import PAD, Vocabulary
+from idc.nn.captioned_rows import CaptionedRows, of_validation, padded
 from idc.systems.changevg.config import GuideConfig
 from idc.training.data import sample_rng
 from idc.training.task import Batch
@@ -24,7 +24,7 @@ from idc.training.task import Batch
 COLUMNS = ("pair_id", "before", "after", "captions", "change_type", "mask")
 
 
-class GuideSamples:
+class GuideSamples(CaptionedRows):
     """The pairs of a split that have captions, as samples.
 
     Args:
@@ -42,20 +42,8 @@ class GuideSamples:
         no_change_caption: str | None = None,
         training: bool = True,
     ):
-        self.rows = MappedRows(pairs, COLUMNS, split)
-        self.side, self.length = model.image_size, model.decoder.max_length
-        self.vocabulary, self.seed, self.training = vocabulary, seed, training
-        self.no_change_caption = no_change_caption
-        self.captions: list[list[str]] = self.rows.column("captions")
-        self.order = [index for index, texts in enumerate(self.captions) if texts]
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    def strata(self) -> list[str | None]:
-        """The change type of each pair."""
-        kinds = self.rows.column("change_type")
-        return [kinds[row] for row in self.order]
+        super().__init__(pairs, split, vocabulary, model.decoder.max_length, seed, COLUMNS)
+        self.side, self.training, self.no_change_caption = model.image_size, training, no_change_caption
 
     def get(self, index: int, epoch: int) -> dict[str, Any]:
         row = self.rows[self.order[index]]
@@ -80,10 +68,7 @@ class GuideSamples:
 
 def row_classes(row: dict[str, Any], size: tuple[int, int], side: int) -> np.ndarray:
     """The class of every pixel of a pair, int64 (side, side): of its mask, or background if nothing changed.
-
-    Args:
-        row: with ``pair_id``, ``mask`` and ``change_type``.
-        size: height and width of the image after.
+    ``size``: height and width of the image after.
 
     Raises:
         ValueError: naming the pair: it has no mask, one of another size than the image, or one without classes.
@@ -110,15 +95,11 @@ def row_classes(row: dict[str, Any], size: tuple[int, int], side: int) -> np.nda
 def collate(samples: Sequence[dict[str, Any]]) -> Batch:
     """A batch of B samples with T + 1 ids at most: images (B, 2, H, W, 3) uint8, classes (B, H, W), ids and targets
     (B, T); of validation samples also ``pair_id`` and ``references``."""
-    longest = max(len(sample["ids"]) for sample in samples)
-    ids = torch.full((len(samples), longest), PAD)
-    for index, sample in enumerate(samples):
-        ids[index, : len(sample["ids"])] = torch.tensor(sample["ids"])
-    names = [name for name in ("pair_id", "references") if name in samples[0]]
+    ids = padded([sample["ids"] for sample in samples], PAD)
     return {
         "images": torch.from_numpy(np.stack([sample["images"] for sample in samples])),
         "classes": torch.from_numpy(np.stack([sample["classes"] for sample in samples])),
         "ids": ids[:, :-1],
         "targets": ids[:, 1:],
-        **{name: [sample[name] for sample in samples] for name in names},
+        **of_validation(samples),
     }

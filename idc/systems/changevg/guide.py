@@ -5,7 +5,8 @@ equations. What is unusual:
 - a block of a BI3 layer attends from one image to ReLU(BN(conv(q * (k - q)))): where both images agree, that is
   a constant; only if queries and keys are equal to the last bit does it attend to the keys themselves;
 - blocks add depthwise convolutions of three shapes (3x3, 1x5, 5x1) to their inputs first;
-- the summary's layers update both images at once, the map's one after the other, with the input added.
+- the summary's layers update both images at once, the map's one after the other, with the input added;
+- each layer of the word decoder adds its input to its output; input and output embedding are two tensors.
 
 Shapes:
     B pairs   H, W image   C channels of a level   Y, X its height and width   S = Y * X of the last level
@@ -22,8 +23,8 @@ from torch import Tensor, nn
 from transformers import SegformerConfig, SegformerModel
 
 from idc.changeimti.class_masks import CLASSES
-from idc.systems.changevg.config import BackboneConfig, GuideConfig
-from idc.systems.changevg.guide_decoder import GuideDecoder
+from idc.nn.word_decoder import CachingDecoder, WordDecoderLayer, sinusoids
+from idc.systems.changevg.config import BackboneConfig, GuideConfig, GuideDecoderConfig
 from idc.vision.pretrained import load_pretrained
 
 MEAN, DEVIATION = (0.39073, 0.38623, 0.32989), (0.15329, 0.14628, 0.13648)
@@ -31,12 +32,8 @@ MEAN, DEVIATION = (0.39073, 0.38623, 0.32989), (0.15329, 0.14628, 0.13648)
 
 
 class Guided(NamedTuple):
-    """What the guide computes of pairs before the words.
-
-    Attributes:
-        memory: of the word decoder, (B, S, E).
-        classes: logits of the class of each pixel, (B, K, H, W).
-    """
+    """What the guide computes of pairs before the words: the decoder's memory (B, S, E), and logits of the class of
+    each pixel (B, K, H, W)."""
 
     memory: Tensor
     classes: Tensor
@@ -81,11 +78,7 @@ def _encoder(config: BackboneConfig, pretrained: bool) -> SegformerModel:
 
 
 class ShapedConvolutions(nn.Module):
-    """Adds to its input what depthwise convolutions of three shapes compute of it.
-
-    Args:
-        momentum: of the batch norm's running statistics.
-    """
+    """Adds to its input what depthwise convolutions of three shapes compute of it; ``momentum`` of the batch norm."""
 
     def __init__(self, width: int, momentum: float = 0.1):
         super().__init__()
@@ -102,11 +95,8 @@ class ShapedConvolutions(nn.Module):
 
 
 class ContrastBlock(nn.Module):
-    """A transformer block from one image's map to another's, half of a BI3 layer.
-
-    Args:
-        contrast: attend to the difference of both maps; False: to the other map, also where the two differ.
-    """
+    """A transformer block from one image's map to another's, half of a BI3 layer: to the ``contrast`` of both maps,
+    or to the other map, also where the two differ."""
 
     def __init__(self, width: int, heads: int, dropout: float, contrast: bool = True):
         super().__init__()
@@ -189,11 +179,7 @@ class Exchange(nn.Module):
 
 
 class LevelFusion(nn.Module):
-    """Both images' maps of a level as one: equations (5) to (7), or MCI's.
-
-    Args:
-        outputs: channels of the fused map.
-    """
+    """Both images' maps of a level as one: equations (5) to (7), or MCI's."""
 
     def __init__(self, width: int, outputs: int, paper: bool):
         super().__init__()
@@ -308,16 +294,69 @@ class SummaryMemory(nn.Module):
         return (x if self.paper else F.relu(x)).flatten(2).mT
 
 
+# -- the words ----------------------------------------------------------------------------------------------------
+
+
+class GuideDecoderLayer(WordDecoderLayer):
+    """Self-attention, cross-attention, feed-forward, each normalised after it was added to its input; dropout of the
+    attention weights too."""
+
+    def _entered(self, x_BTE: Tensor) -> Tensor:
+        return x_BTE
+
+    def self_attend(self, x_BTE: Tensor, query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
+        attended = self.self_out(self._attend(query, key, value, causal))
+        return cast(Tensor, self.norm_self(x_BTE + self.dropout(attended)))
+
+    def cross_attend_and_mlp(self, x_BTE: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        attended = self.cross_out(self._attend(self._split(self.cross_q(x_BTE)), key, value, causal=False))
+        x_BTE = self.norm_cross(x_BTE + self.dropout(attended))
+        wide = self.dropout(F.relu(self.widen(x_BTE)))
+        return cast(Tensor, self.norm_feedforward(x_BTE + self.dropout(self.narrow(wide))))
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
+        rate = self.dropout.p if self.training else 0.0
+        attended = F.scaled_dot_product_attention(query, key, value, dropout_p=rate, is_causal=causal)
+        return attended.transpose(1, 2).flatten(2)
+
+
+class GuideDecoder(CachingDecoder):
+    """Predicts caption words from a memory of width E; ids are those of an own :class:`~idc.data.text.Vocabulary`."""
+
+    def __init__(self, config: GuideDecoderConfig, vocabulary_size: int):
+        super().__init__()
+        self.config = config
+        self.words = nn.Parameter(torch.empty(vocabulary_size, config.width).uniform_(-0.1, 0.1))
+        self.layers = nn.ModuleList(GuideDecoderLayer(config) for _ in range(config.layers))
+        self.out = nn.Linear(config.width, vocabulary_size)
+        nn.init.uniform_(self.out.weight, -0.1, 0.1)
+        nn.init.zeros_(self.out.bias)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def rules(self) -> dict[str, Any]:
+        return {**super().rules(), **({"banned": ()} if self.config.special_words else {})}
+
+    def _memory(self, memory_BSD: Tensor) -> Tensor:
+        return memory_BSD
+
+    def _positions(self, length: int, device: torch.device) -> Tensor:
+        return sinusoids(length, self.config.width, device)
+
+    def _embed(self, ids: Tensor, positions: Tensor, dtype: torch.dtype) -> Tensor:
+        return cast(Tensor, self.dropout(F.embedding(ids, self.words) + positions))
+
+    def _layer_residual(self, output: Tensor, entered: Tensor) -> Tensor:
+        return output + entered
+
+    def _logits(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.out(self.dropout(x)))
+
+
 # -- the whole ----------------------------------------------------------------------------------------------------
 
 
 class GuideNet(nn.Module):
-    """Images of pairs to class maps and to the memory of captions.
-
-    Args:
-        vocabulary_size: number of ids of the captions' words.
-        pretrained: load ``config.backbone.weights``.
-    """
+    """Images of pairs to class maps and to the memory of captions; ``pretrained`` loads ``config.backbone.weights``."""
 
     mean: Tensor
     deviation: Tensor

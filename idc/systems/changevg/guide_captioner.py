@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from idc.captioning.contract import ClassMap, Speed
 from idc.changeimti.class_masks import CLASSES
 from idc.changeimti.config import RegionConfig
-from idc.data.images import resize_image
 from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.changevg.config import GUIDE, GuideJob, is_guide
@@ -27,11 +26,7 @@ one."""
 
 
 def read_guide(path: Path | str) -> Artifact:
-    """The artifact of a guide.
-
-    Raises:
-        ValueError: it is none, or that of a tuned model.
-    """
+    """The artifact of a guide; ValueError if it is none, or that of a tuned model."""
     artifact = read_artifact(path, system="changevg")
     if not is_guide(artifact.config):
         raise ValueError(f"{path} is a tuned language model, not a guide; its guide, if it has one, is {path}/{GUIDE}")
@@ -39,43 +34,29 @@ def read_guide(path: Path | str) -> Artifact:
 
 
 class GuideCaptioner(WordCaptioner[Guided]):
-    """A loaded artifact of the guide, an :class:`idc.captioning.contract.Captioner`.
-
-    Args:
-        path: folder of the artifact.
-        device: torch device.
-        speed: "bf16" computes convolutions and products in bfloat16; all others in float32, the same for each.
-    """
+    """A loaded artifact of the guide; "bf16" computes layers in bfloat16, all other speeds in float32."""
 
     def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
         artifact = read_guide(path)
         assert artifact.vocabulary is not None
         job = artifact.settings(GuideJob)
-        self.side = job.model.image_size
         self.net = GuideNet(job.model, len(artifact.vocabulary))
         artifact.load_into(self.net)
         self.net.to(device).eval()
         super().__init__(
             artifact,
-            torch.device(device),
+            device,
             self.net.decoder,
-            self.net.decoder.rules(),
-            beams=job.beams,
-            length_penalty=job.length_penalty,
+            job,
             evidence=[CHANGED_SHARE, CHANGE_ODDS],
-            capabilities=["map"],
-            image_size=self.side,
+            image_size=job.model.image_size,
             speed=speed,
         )
 
     def notes(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], regions: RegionConfig
     ) -> list[GuideNotes]:
-        """The notes on pairs of uint8 RGB images (H, W, 3) of any sizes; one batch.
-
-        Args:
-            regions: which regions of the class maps are counted.
-        """
+        """The notes on a batch of pairs of uint8 RGB images (H, W, 3); ``regions`` of the class maps are counted."""
         return [notes for notes, _ in self.notes_and_maps(befores, afters, regions)]
 
     def notes_and_maps(
@@ -94,13 +75,7 @@ class GuideCaptioner(WordCaptioner[Guided]):
         return results
 
     def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Guided:
-        pairs = zip(befores, afters, strict=True)
-        images = np.stack([[resize_image(image, (self.side, self.side)) for image in pair] for pair in pairs])
-        guided: Guided = self.net(torch.from_numpy(images).to(self.device))
-        return guided
-
-    def _memory(self, encoded: Guided) -> Tensor:
-        return encoded.memory
+        return cast(Guided, self.net(self._images(befores, afters)))
 
     def _findings(self, encoded: Guided, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
         """The change map is the probability of each pixel that it is no background."""

@@ -28,11 +28,7 @@ SCORES = "guide.json"
 
 
 class SplitScores:
-    """Compares the guide with the pairs of a split.
-
-    Args:
-        regions: which regions of the masks are counted.
-    """
+    """Compares the guide with the pairs of a split; ``regions`` of the masks are counted."""
 
     def __init__(self, regions: RegionConfig) -> None:
         self.regions, self.pairs = regions, 0
@@ -40,12 +36,7 @@ class SplitScores:
         self.matrix: np.ndarray | None = None
 
     def add(self, row: Mapping[str, Any], positions: Mapping[str, Sequence[str]], classes: np.ndarray) -> None:
-        """Add a pair.
-
-        Args:
-            row: with ``change_type``, ``mask`` and ``meta``.
-            positions, classes: the guide's positions of each class, and its class map, of any size.
-        """
+        """Add a pair: its ``change_type``, ``mask`` and ``meta``, and the guide's positions and class map."""
         self.pairs += 1
         changed = is_changed(row["change_type"], json.loads(row["meta"] or "{}"))
         if changed is not None:
@@ -73,14 +64,9 @@ class SplitScores:
 
 
 def score_guide(job: ScoreGuideJob) -> dict[str, Any]:
-    """Run a guide on a folder of pairs, compare it with their flags and masks, and write :data:`SCORES`.
-
-    Returns:
-        Split -> :meth:`SplitScores.to_dict`.
-
-    Raises:
-        ValueError: the pairs cannot be read or have no images, or the artifact is not a guide.
-    """
+    """Run a guide on a folder of pairs, compare it with their flags and masks, and write :data:`SCORES`; returns
+    split -> :meth:`SplitScores.to_dict`. ValueError: the pairs cannot be read or have no images, or it is not a
+    guide."""
     guide, splits = GuideCaptioner(job.guide, job.device), dict[str, SplitScores]()
     columns = ["pair_id", "before", "after", "split", "change_type", "mask", "meta"]
     rows = islice(iter_rows(job.pairs, columns, batch_size=job.batch_size), job.max_pairs)

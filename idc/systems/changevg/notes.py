@@ -24,12 +24,7 @@ _FIGURE_3 = (
 
 @dataclass(frozen=True)
 class GuideNotes:
-    """What the guide saw in a pair.
-
-    Attributes:
-        summary: its caption.
-        positions: class -> the position of each counted region, in OpenCV's order of the regions.
-    """
+    """What the guide saw in a pair: its caption, and of each class the positions of the counted regions."""
 
     summary: str
     positions: Mapping[str, Sequence[str]]
@@ -46,11 +41,8 @@ def locations(positions: Sequence[str]) -> str:
 
 
 def guided_question(notes: GuideNotes, question: str, prompt: GuidedPromptConfig) -> str:
-    """A question with the notes before it; the question itself if no branch is quoted.
-
-    Args:
-        question: with :data:`idc.data.schema.IMAGE` in the place of each image.
-    """
+    """A question, with :data:`idc.data.schema.IMAGE` in the place of each image, with the notes before it; the
+    question itself if no branch is quoted."""
     lines = []
     if prompt.summary:
         # A summary cannot hold an image mark, whatever words its vocabulary has.

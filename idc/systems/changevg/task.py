@@ -16,7 +16,6 @@ from idc.data.text import PAD, Vocabulary
 from idc.metrics.coco import score
 from idc.metrics.segmentation import confusion, segmentation_scores
 from idc.nn.captioned_rows import training_captions
-from idc.nn.decoding import decode
 from idc.systems.changevg.config import GUIDE, GuideConfig, GuideJob
 from idc.systems.changevg.data import GuideSamples, collate
 from idc.systems.changevg.guide import Guided, GuideNet
@@ -71,18 +70,9 @@ class GuideTask(CaptioningTask):
         kinds = torch.stack([classes_BHW == number for number in range(1, len(CLASSES))], dim=1)
         return F.binary_cross_entropy_with_logits(logits_BKHW[:, 1:], kinds.float())
 
-    def caption(self, batch: Batch) -> list[str]:
-        return self._captions(self.net(batch["images"]))
-
     def _captions(self, guided: Guided) -> list[str]:
-        net = self.net
-        decoded = decode(
-            net.decoder,
-            guided.memory,
-            **net.decoder.rules(),
-            beams=self.job.beams,
-            length_penalty=self.job.length_penalty,
-        )
+        job = self.job
+        decoded = self.net.decoder.search(guided.memory, beams=job.beams, length_penalty=job.length_penalty)
         return [self.vocabulary.decode(ids) for ids in decoded.ids.tolist()]
 
     def metric_names(self, validation: Any) -> set[str]:
@@ -117,7 +107,6 @@ class GuideTask(CaptioningTask):
 
 
 def _start(job: GuideJob) -> Artifact | None:
-    """The artifact that the training starts from."""
     if job.start is None:
         return None
     start = read_guide(job.start)

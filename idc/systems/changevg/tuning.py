@@ -29,11 +29,10 @@ _BATCH = 16
 
 
 class ImtiDialogues(DialogueSamples):
-    """The dialogues of a split of ChangeIMTI.
+    """The dialogues of a split of ChangeIMTI, without rows of other tasks.
 
     Args:
         folder, split, chat, prompt, seed: see :class:`idc.vlm.samples.DialogueSamples`.
-        tasks: rows of other tasks are left out.
         validation: samples also have what is scored. If `tasks` has captions, they are each pair's first row that asks
             for its caption alone, with all captions of the pair as references; else every row.
     """
@@ -63,11 +62,7 @@ class ImtiDialogues(DialogueSamples):
             self.other = self._others()
 
     def pairs(self) -> dict[str, int]:
-        """The pairs of the samples, each with one of its rows.
-
-        Raises:
-            ValueError: a row names no pair, or has other than two images.
-        """
+        """The pairs of the samples, each with one row. ValueError: a row names no pair, or has not two images."""
         images = self.rows.list_lengths("images")
         row_of: dict[str, int] = {}
         for row, _ in self.order:
@@ -100,11 +95,7 @@ def resolved_regions(job: ChangeVgJob) -> RegionConfig:
 
 
 def make_loaders(job: ChangeVgJob, family: Family, context: Context) -> Loaders:
-    """Loaders of the training and the validation split; the guide runs once on each pair.
-
-    Raises:
-        ValueError: naming the first row that cannot be used.
-    """
+    """Loaders of both splits; the guide runs once on each pair. ValueError names the first row that cannot be used."""
     chat, seed = Chat(family, job.cutoff), job.train.seed
     folders = dict.fromkeys((job.pairs, *job.more_pairs))
     parts = {

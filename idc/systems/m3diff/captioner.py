@@ -17,13 +17,8 @@ from idc.vlm.samples import at_one_size
 
 
 class M3DiffCaptioner(VlmCaptioner):
-    """As :class:`idc.vlm.captioner.VlmCaptioner`, with the module. An image after of another size than the image before
-    is resized to that, as in training.
-
-    Args:
-        mdp: the module, in evaluation mode on the model's device; None for a model that was tuned without it.
-        options: as of the base class.
-    """
+    """As :class:`idc.vlm.captioner.VlmCaptioner`, with the module; ``mdp`` is None for a model that was tuned
+    without it. An image after of another size than the image before is resized to that, as in training."""
 
     def __init__(self, mdp: Mdp | None, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)

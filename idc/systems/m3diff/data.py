@@ -14,8 +14,7 @@ from idc.vlm.samples import dialogue_loaders as dialogues
 
 
 def make_loaders(job: M3DiffJob, family: Family, context: Context) -> Loaders:
-    """Loaders of the training and the validation split. Of a mixture, rank 0 logs how many samples its sets
-    have.
+    """Loaders of both splits. Of a mixture, rank 0 logs how many samples its sets have.
 
     Raises:
         ValueError: a set of the mixture cannot be trained on; or naming the first row that cannot be used, such as one
@@ -33,12 +32,8 @@ def make_loaders(job: M3DiffJob, family: Family, context: Context) -> Loaders:
 
 
 def training_parts(mixture: MixtureConfig, chat: Chat, seed: int) -> dict[str, DialogueSamples]:
-    """The dialogues of each set and split that is trained on, by name (``omnidiff``, ``omnidiff (val)``). A split
-    without captions is left out.
-
-    Raises:
-        ValueError: a set cannot be trained on (:func:`idc.systems.m3diff.mixture.check_sets`).
-    """
+    """The dialogues of each set and split that is trained on, by name (``omnidiff``, ``omnidiff (val)``), without
+    splits that have no captions. ValueError as of :func:`idc.systems.m3diff.mixture.check_sets`."""
     check_sets(mixture)
     parts: dict[str, DialogueSamples] = {}
     for name, data_set in mixture.used.items():
@@ -52,11 +47,8 @@ def training_parts(mixture: MixtureConfig, chat: Chat, seed: int) -> dict[str, D
 
 
 def validation_samples(mixture: MixtureConfig, chat: Chat, seed: int) -> DialogueSamples | None:
-    """The dialogues of the validation split of the set that is validated, None if there is no validation.
-
-    Raises:
-        ValueError: naming the set, if its validation split has no captions.
-    """
+    """The dialogues of the validation split of the set that is validated, None if there is no validation. ValueError
+    names a set whose validation split has no captions."""
     name = mixture.validated
     if name is None:
         return None

@@ -116,7 +116,6 @@ class MixtureConfig(ConfigModel):
 
     @staticmethod
     def _there(name: str, sets: Mapping[str, SetConfig]) -> str:
-        """The end of a fault about a name."""
         return did_you_mean(name, list(sets)) or f"; there are: {', '.join(sets)}"
 
     def preflight(self) -> Iterator[str]:
@@ -129,11 +128,7 @@ class MixtureConfig(ConfigModel):
 
 
 def prompt_of_dataset(mixture: MixtureConfig | None, name: str) -> PromptConfig:
-    """The question about a data set's pairs, of a mixture or of table 9.
-
-    Raises:
-        ValueError: neither has a data set of this name.
-    """
+    """The question about a data set's pairs, of a mixture or of table 9; ValueError if neither has this name."""
     names = list(dict.fromkeys([*(mixture.sets if mixture is not None else ()), *QUESTIONS]))
     if name not in names:
         raise ValueError(f"ask: {name!r} has no question of its own; there are: {', '.join(names)}")
@@ -171,10 +166,7 @@ def _import_command(name: str, data_set: SetConfig) -> str:
 
 def check_sets(mixture: MixtureConfig) -> list[str]:
     """Check every set by :func:`check_set`, before anything large is loaded; returns their fingerprints, in order.
-
-    Raises:
-        ValueError: as :func:`check_set`, or two sets have the same rows.
-    """
+    ValueError also if two sets have the same rows."""
     by_fingerprint: dict[str, str] = {}
     for name, data_set in mixture.used.items():
         try:

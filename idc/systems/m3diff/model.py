@@ -136,12 +136,7 @@ class Perceived(NamedTuple):
 
 
 class Mdp(nn.Module):
-    """The module.
-
-    Args:
-        width: d.
-        layers: which levels of the tower are read (:meth:`idc.vlm.family.Family.levels`), L of them.
-    """
+    """The module for a tower of width d, of which L ``layers`` are read (:meth:`idc.vlm.family.Family.levels`)."""
 
     def __init__(self, width: int, layers: Sequence[int], config: MdpConfig):
         super().__init__()
@@ -154,12 +149,7 @@ class Mdp(nn.Module):
         return list(self.stacks)
 
     def forward(self, levels: Sequence[Tensor], mask: Tensor | None) -> Perceived:
-        """Perceive differences.
-
-        Args:
-            levels: F_1 and F_2 of the pairs in turn, of each level (2P, T, d).
-            mask: (2P, T).
-        """
+        """Perceive differences in ``levels``: F_1 and F_2 of the pairs in turn, of each level (2P, T, d)."""
         kind = self.score.bias.dtype
         # Each image is compared with the next one, or with itself: twice as many pairs of equal images.
         before, after = (slice(None), slice(None)) if self.self_compare else (slice(0, None, 2), slice(1, None, 2))
@@ -193,12 +183,8 @@ def default_levels(last: int) -> tuple[int, ...]:
 
 
 def levels_of(config: MdpConfig, family: Family) -> tuple[int, ...]:
-    """The levels of a base model's tower that are read.
-
-    Raises:
-        ValueError: they are not in ascending order, the tower lacks one, or the last is not the one that the projector
-            reads.
-    """
+    """The levels of a base model's tower that are read. ValueError: they are not in ascending order, the tower lacks
+    one, or the last is not the one that the projector reads."""
     read, depth = family.read_level, family.depth
     levels = default_levels(read) if config.levels is None else config.levels
     if not levels or list(levels) != sorted(set(levels)):
@@ -217,11 +203,8 @@ def levels_of(config: MdpConfig, family: Family) -> tuple[int, ...]:
 
 
 def new_mdp(config: MdpConfig, family: Family) -> Mdp:
-    """The module for a base model, with new weights.
-
-    Raises:
-        ValueError: as :func:`levels_of`, or the heads do not divide the tower's width.
-    """
+    """The module for a base model, with new weights. ValueError: as :func:`levels_of`, or the heads do not divide
+    the tower's width."""
     levels = levels_of(config, family)
     if family.tower_width % config.heads:
         raise ValueError(

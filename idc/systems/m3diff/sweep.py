@@ -19,6 +19,7 @@ from idc.data.store import fingerprint, read_manifest
 from idc.evaluation.judge import JudgeSection
 from idc.sweep.chain import Filled, Step, TrialConfig, TrialSteps
 from idc.sweep.steps import JUDGE_DERIVED, train_step, with_evaluation
+from idc.systems import WRAP_BASE
 from idc.systems.m3diff.config import M3DiffJob
 from idc.systems.m3diff.mixture import check_sets, prompt_of_dataset
 from idc.util.atomic import write_text
@@ -83,7 +84,7 @@ class Trial(TrialConfig):
         }  # fmt: skip
         if self.zero_shot:
             payload = {"base": base.model_dump(mode="json"), **answers}
-            work = [Step(f"zeroshot-{fingerprint(*of_base, answers)[:12]}", "idc.systems:wrap_base_step", payload)]
+            work = [Step(f"zeroshot-{fingerprint(*of_base, answers)[:12]}", WRAP_BASE, payload)]
         else:
             training = _training(self, of_base, store)
             asked = {**answers, "artifact": f"{store}/{training.name}/artifact"}

@@ -25,13 +25,8 @@ from idc.vlm.tuning import optim_groups
 
 
 class M3DiffTask(SftTask):
-    """Cross-entropy of the answers' tokens (section 4.3), with the module's features for the projector.
-
-    Args:
-        model, family, tune, generation: as of :class:`idc.vlm.sft.SftTask`.
-        mdp: the module, new or trained.
-        optim: its learning rate and schedule.
-    """
+    """Cross-entropy of the answers' tokens (section 4.3), with the module's features for the projector; ``optim`` is
+    the module's."""
 
     def __init__(
         self, model: Any, family: Family, tune: TuneConfig, generation: GenerateConfig, mdp: Mdp, optim: GroupConfig

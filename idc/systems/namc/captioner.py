@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from idc.captioning.contract import Speed
-from idc.data.images import resize_image
 from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.namc.config import FinetuneJob, ModelConfig
@@ -25,34 +24,22 @@ MISMATCH = "log_mismatch"
 
 
 class PairMemory(NamedTuple):
-    """A batch of B encoded pairs, before the words.
-
-    Attributes:
-        embedded: (2 * B, P, D), before first.
-        memory: E_MIR, (B, P, D).
-    """
+    """A batch of B encoded pairs, before the words: ``embedded`` (2 * B, P, D), before first, and E_MIR (B, P, D)."""
 
     embedded: Tensor
     memory: Tensor
 
 
 class NamcCaptioner(WordCaptioner[PairMemory]):
-    """A fine-tuned artifact.
-
-    Args:
-        path: folder of the artifact.
-        device: torch device.
-        speed: "bf16" computes products in bfloat16; all others in float32, the same for each.
-    """
+    """A fine-tuned artifact; "bf16" computes products in bfloat16, all other speeds in float32."""
 
     def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
         artifact = read_artifact(path, system="namc")
         if artifact.config["stage"] != "finetune":
             raise ValueError(f"{path} is pre-trained only and writes no captions; train it with jobs/finetune_namc.py")
         assert artifact.vocabulary is not None
-        job = FinetuneJob.model_validate(artifact.config["job"])
-        model = ModelConfig.model_validate(artifact.config["model"])
-        self.size, self.grid_side = model.image.size, model.image.grid
+        job, model = artifact.settings(FinetuneJob), artifact.settings(ModelConfig, "model")
+        self.grid_side = model.image.grid
         folder = artifact.extra(CNN) if model.image.cnn == "resnet" else None
         grid = frozen_grid(model.image, torch.device(device), folder)
         self._extract = None if grid is None else standardised(grid)
@@ -61,20 +48,17 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
         self.net.to(device).eval()
         super().__init__(
             artifact,
-            torch.device(device),
+            device,
             self.net.decoder,
-            {**self.net.decoder.rules(), "max_length": job.max_length - 1},
-            beams=job.beams,
-            length_penalty=job.length_penalty,
+            job,
+            rules={"max_length": job.max_length - 1},
             evidence=[MISMATCH],
-            capabilities=["map"],
-            image_size=self.size,
+            image_size=model.image.size,
             speed=speed,
         )
 
     def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> PairMemory:
-        pixels = np.stack([resize_image(image, self.size) for image in (*befores, *afters)])
-        images = torch.from_numpy(pixels).to(self.device)
+        images = self._images(befores, afters).transpose(0, 1).flatten(0, 1)
         if self._extract is not None:
             features = self._extract(images)
         else:
@@ -82,9 +66,6 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
             features = self.net.stem(images)
         embedded = self.net.encoder.embed(features)
         return PairMemory(embedded, self.net.encoder.compare(embedded))
-
-    def _memory(self, encoded: PairMemory) -> Tensor:
-        return encoded.memory
 
     def _findings(self, encoded: PairMemory, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
         mismatch_BP = mismatch(

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from idc.config import ConfigModel, missing
 from idc.data.manifest import missing_pairs
-from idc.nn.config import WordDecoderConfig
+from idc.nn.config import WordCaptionerSettings, WordDecoderConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
 
 Cnn = Literal["resnet", "efficientnet_lite0", "stem"]
@@ -272,7 +272,7 @@ class PretrainJob(_RunConfig):
         yield from missing(self.caption_pairs, "caption_pairs")
 
 
-class FinetuneJob(_RunConfig):
+class FinetuneJob(WordCaptionerSettings, _RunConfig):
     """Fine-tuning on captions of changes, without NIM (section 4, appendix F)."""
 
     name: str = Field("namc-finetune", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
@@ -289,15 +289,6 @@ class FinetuneJob(_RunConfig):
     """Captions of a pair that a step learns: drawn: one, drawn at each visit; all: every one, the mean over a pair's
     captions, for a quarter more time with six, as the encoder reads the pair once. The paper counts pairs and does not
     say."""
-    beams: int = Field(1, ge=1)
-    """Number of beams of the captioner; 1 is greedy, as in the paper."""
-    length_penalty: float = Field(1.0, ge=0)
-    """Exponent of the length in beam search's scoring rule."""
-    validation_pairs: int | None = Field(None, ge=1)
-    """Number of validation pairs, of each change type in proportion; default all."""
-    trained_on: str | None = Field(None, min_length=1, max_length=200)
-    """Description of the training images, to complete "This model has only seen ...". By default derived from the
-    manifest of `pairs`."""
     train: TrainConfig = TrainConfig(epochs=40, batch_size=128, optimizer="adam", keep_best=KeepBest(metric="CIDEr"))
     """The loop. Paper: batches of 128; 40 epochs on CLEVR-Change and CLEVR-DC, 10 on Spot-the-Diff, 20 on
     Image-Editing-Request. An epoch has every pair once, with a caption drawn at each visit; the paper does not state

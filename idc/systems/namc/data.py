@@ -31,12 +31,8 @@ _IMAGES = ("before", "after")
 
 
 class Tokens:
-    """How the dual encoder reads a text: by a vocabulary of words, or by the tokenizer of a CLIP.
-
-    Args:
-        longest: most tokens of a text; words at its end are dropped.
-        clip: of transformers; splits a word into pieces.
-    """
+    """How the dual encoder reads a text: by a vocabulary of words, or by the tokenizer of a CLIP, which splits a
+    word into pieces. Words beyond ``longest`` tokens are dropped."""
 
     def __init__(self, vocabulary: Vocabulary, longest: int, clip: Any = None):
         self.vocabulary, self.longest, self.clip = vocabulary, longest, clip
@@ -210,12 +206,8 @@ def _by_side(samples: Sequence[dict[str, Any]], name: str) -> list[Any]:
 
 
 class CaptionedPairs(CaptionedRows):
-    """The pairs of a split that have captions.
-
-    Args:
-        training: captions to learn; otherwise the first, with what validation compares.
-        references: of training: `drawn`, one of each pair and epoch, or `all`.
-    """
+    """The pairs of a split that have captions: of ``training`` one of each pair and epoch, drawn, or all
+    (``references``); of validation the first, with what is compared."""
 
     def __init__(
         self,
@@ -229,8 +221,8 @@ class CaptionedPairs(CaptionedRows):
         training: bool,
         references: str = "drawn",
     ):
-        super().__init__(pairs, split, images, vocabulary, length, seed)
-        self.training, self.references = training, references
+        super().__init__(pairs, split, vocabulary, length, seed)
+        self.images, self.training, self.references = images, training, references
 
     def get(self, index: int, epoch: int) -> dict[str, Any]:
         number = self.order[index]
@@ -261,13 +253,8 @@ def collate_captioned(samples: Sequence[dict[str, Any]]) -> Batch:
 
 
 class FeatureCache:
-    """A function of images with a memory of its results by the images' keys: on the CPU, in float16 where they are
-    floating point.
-
-    Args:
-        compute: (N, H, W, 3) uint8 to (N, ...).
-        megabytes: size of the memory.
-    """
+    """``compute`` of images (N, H, W, 3) uint8 to (N, ...), with a memory of its results by the images' keys: on the
+    CPU, in float16 where they are floating point."""
 
     def __init__(self, compute: Callable[[torch.Tensor], torch.Tensor], megabytes: float):
         self.compute, self.room = compute, int(megabytes * 2**20)

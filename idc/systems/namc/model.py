@@ -87,12 +87,7 @@ class EncoderLayer(nn.Module):
 
 
 class MaskedImageEncoder(nn.Module):
-    """MIR's encoder over the grid features of images.
-
-    Args:
-        channels: C.
-        positions: P.
-    """
+    """MIR's encoder over the grid features (P positions, C channels) of images."""
 
     def __init__(self, config: EncoderConfig, channels: int, positions: int):
         super().__init__()
@@ -171,12 +166,8 @@ class Stem(nn.Module):
 
 
 class NamcNet(nn.Module):
-    """Encoder and decoder: what pre-training and fine-tuning share, and the whole captioner.
-
-    Args:
-        channels: C of the frozen CNN; with a stem its own.
-        vocabulary_size: words of the decoder.
-    """
+    """Encoder and decoder: what pre-training and fine-tuning share, and the whole captioner. ``channels`` of the
+    frozen CNN, with a stem its own."""
 
     def __init__(self, config: ModelConfig, channels: int, vocabulary_size: int):
         super().__init__()
@@ -192,12 +183,8 @@ class NamcNet(nn.Module):
 
 
 class PretrainHeads(nn.Module):
-    """Heads that only MIR's reconstruction needs: the description at the encoder's width, and the prediction.
-
-    Args:
-        text_width: E.
-        outputs: V image tokens, or C channels of reconstructed features.
-    """
+    """Heads that only MIR's reconstruction needs: the description at the encoder's width, and the prediction of V
+    image tokens, or of C channels of reconstructed features."""
 
     def __init__(self, text_width: int, width: int, outputs: int):
         super().__init__()

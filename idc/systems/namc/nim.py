@@ -67,27 +67,16 @@ class Texts(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Output of the dual encoder in the shared space.
-
-    Attributes:
-        tokens: (N, P, E) of images, (N, T, E) of texts.
-        whole: (N, E), the class token or the end token.
-    """
+    """Output of the dual encoder in the shared space: (N, P, E) of images or (N, T, E) of texts; and (N, E), the
+    class token or the end token."""
 
     tokens: Tensor
     whole: Tensor
 
 
 def build_clip(config: NimConfig, image: ImageConfig, text_ids: int, max_length: int) -> Any:
-    """The CLIPModel that the dual encoder starts from.
-
-    Args:
-        text_ids: number of text ids, if it is trained from scratch.
-        max_length: most tokens of a text, likewise.
-
-    Raises:
-        ValueError: `clip` cannot be loaded, or does not fit the grid.
-    """
+    """The CLIPModel that the dual encoder starts from; from scratch with so many text ids and tokens of a text.
+    ValueError: `clip` cannot be loaded, or does not fit the grid."""
     if config.clip is None:
         sizes = {
             "hidden_size": config.encoder.width,
@@ -116,11 +105,7 @@ def build_clip(config: NimConfig, image: ImageConfig, text_ids: int, max_length:
 
 
 class DualEncoder(nn.Module):
-    """CLIP whose image patches and words can be masked.
-
-    Args:
-        clip: a CLIPModel, which it changes.
-    """
+    """CLIP whose image patches and words can be masked; changes the CLIPModel that it is given."""
 
     def __init__(self, clip: Any):
         super().__init__()
@@ -205,8 +190,7 @@ def relevance(patches_NPE: Tensor, tokens_NTE: Tensor, texts: Texts) -> tuple[Te
 
 
 def mask_probabilities(relevance_NX: Tensor, exists_NX: Tensor, ratio: float, masking: str) -> Tensor:
-    """p + IR - mean(IR) (section 3.2.1) clipped to [0, 1], or ``ratio`` for ``masking: random``; 0 where nothing
-    exists."""
+    """p + IR - mean(IR) (section 3.2.1) clipped to [0, 1], or, if random, ``ratio``; 0 where nothing exists."""
     if masking == "random":
         return ratio * exists_NX.float()
     irrelevance = 1 - relevance_NX
@@ -230,13 +214,11 @@ def draw_masks(patches_NP: Tensor, words_NW: Tensor, uniform_NP: Tensor, uniform
 
 
 def contrastive_loss(image_BE: Tensor, text_BE: Tensor, temperature: float, kind: str, gather: bool = False) -> Tensor:
-    """Loss of one subset (first or second images of the batch), mean over its pairs.
+    """Loss of one subset (first or second images of the batch), mean over its pairs; with ``gather`` the
+    distributions are over the texts and images of all workers.
 
-    ``sdm``: KL(p || q) in both directions (eq. 13 to 15), q from the identity: each image has one text.
-    ``infonce``: the cross-entropy of the same distributions, in both directions.
-
-    Args:
-        gather: the distributions are over the texts and images of all workers.
+    ``sdm``: KL(p || q) in both directions (eq. 13 to 15), q from the identity: each image has one text. ``infonce``:
+    the cross-entropy of the same distributions, in both directions.
     """
     (images_AE, own_B), (texts_AE, _) = _all_rows(gather, image_BE), _all_rows(gather, text_BE)
     both = (cosines(image_BE, texts_AE) / temperature, cosines(text_BE, images_AE) / temperature)
@@ -301,7 +283,6 @@ def _all_rows(gather: bool, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _longest(tokens_BTE: Tensor) -> int:
-    """T of the worker with the longest texts."""
     length = torch.tensor(tokens_BTE.shape[1], device=tokens_BTE.device)
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(length, dist.ReduceOp.MAX)
@@ -327,8 +308,7 @@ class Denoised(NamedTuple):
 
 
 class NoiseIdentification(nn.Module):
-    """The NIM module. Workers of a training share their negatives; those of a validation, whose batches differ in
-    size, do not."""
+    """The NIM module. Workers of a training share negatives, those of a validation, of other batch sizes, do not."""
 
     def __init__(self, config: NimConfig, image: ImageConfig, text_ids: int, max_length: int):
         super().__init__()

@@ -36,7 +36,7 @@ from idc.training.context import Context
 from idc.training.data import mixture_of
 from idc.training.system import Parts, System
 from idc.training.task import Batch, Task, mean_per_sample
-from idc.vision.grid_features import Grid, ResNetGrid, load_grid
+from idc.vision.features import Grid, ResNetGrid, load_grid
 from idc.vision.tokenizer.model import ImageTokenizer
 
 CNN = "cnn"
@@ -92,13 +92,9 @@ class _Captioning(Task):
 
 
 class PretrainTask(_Captioning):
-    """L = L_NIM + L_MIR + L_FDG (eq. 2), and by setting the loss of single tokens.
-
-    Args:
-        tokens_of: image tokens (N, P) of uint8 images with keys; for a discrete reconstruction.
-        codebook: V.
-        tokenizer: with which validation draws images of tokens; of a discrete reconstruction.
-    """
+    """L = L_NIM + L_MIR + L_FDG (eq. 2), and by setting the loss of single tokens. For a discrete reconstruction
+    ``tokens_of`` gives the image tokens (N, P), of V, of uint8 images, and validation draws images of tokens with
+    ``tokenizer``."""
 
     steps: Tensor | None
 
@@ -239,7 +235,6 @@ class PretrainTask(_Captioning):
         }
 
     def _quality(self, batch: Batch, tokenizer: ImageTokenizer) -> list[dict[str, float]]:
-        """Of each image :func:`reconstruction_quality`."""
         assert self.nim is not None
         texts, images = texts_of(batch), batch["images"]
         denoised = self.nim(images, texts, batch["uniform_images"], batch["uniform_texts"])
@@ -368,7 +363,6 @@ finetune = System("namc", FinetuneJob, _finetuning).train
 
 
 def _image_files(image: ImageConfig, grid: Grid | None, context: Context) -> dict[str, Any]:
-    """What an artifact says of its images, and the frozen CNN."""
     extras: dict[str, Path] = {}
     if isinstance(grid, ResNetGrid):
         extras[CNN] = context.run_dir / CNN

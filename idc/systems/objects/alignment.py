@@ -69,11 +69,8 @@ class Alignment(NamedTuple):
 
 
 def align(before: np.ndarray, after: np.ndarray, tolerance: float) -> Alignment:
-    """Align the image before with the image after; their sizes may differ.
-
-    Args:
-        tolerance: displacements, in pixels, that the comparison allows for.
-    """
+    """Align the image before with the image after; their sizes may differ. ``tolerance``: displacements, in pixels,
+    that the comparison allows for."""
     warp = _warp(before, after)
     warped, valid = warped_to(before, warp, after.shape[:2])
     lit = _even_light(warped, after, valid)

@@ -79,7 +79,8 @@ class ObjectsCaptioner(Captioner):
         self, before: np.ndarray, after: np.ndarray, counted: np.ndarray | None, change_map: bool
     ) -> Description:
         if self._config.mode == "exact" or (self._config.mode == "auto" and is_exact_pair(before, after)):
-            return _exact(before, after, counted, change_map, self._text)
+            description = exact_changes(before, after, counted, self._text)
+            return description if change_map else replace(description, change_map=None)
         first, second = (_reduced(image) for image in (before, after))
         if counted is not None and counted.shape != second.shape[:2]:
             counted = cv2.resize(counted.astype(np.uint8), second.shape[1::-1], interpolation=cv2.INTER_NEAREST) > 0
@@ -128,7 +129,6 @@ class ObjectsCaptioner(Captioner):
 
 
 def _reduced(image: np.ndarray) -> np.ndarray:
-    """An image at most :data:`_SIDE` wide and high."""
     scale = _SIDE / max(image.shape[:2])
     if scale >= 1:
         return image
@@ -165,23 +165,8 @@ def _without_objects(
     return images
 
 
-def _exact(
-    before: np.ndarray, after: np.ndarray, counted: np.ndarray | None, change_map: bool, read_text: bool
-) -> Description:
-    changes = exact_changes(before, after, counted, read_text)
-    confidence = min((claim.confidence for claim in changes.claims), default=1.0)
-    return Description(
-        (Candidate(changes.sentence, math.log(confidence)),), change_map=changes.difference if change_map else None,
-        regions=changes.regions, claims=changes.claims, objects_text=changes.sentence,
-    )  # fmt: skip
-
-
 def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto") -> ObjectsCaptioner:
-    """The captioner of an artifact; it runs on the CPU in any case.
-
-    Raises:
-        ValueError: it is not an artifact of this system.
-    """
+    """The captioner of an artifact of this system, else ValueError; it runs on the CPU in any case."""
     saved = read_artifact(path, system="objects").config
     return ObjectsCaptioner(ObjectsConfig(**{name: saved[name] for name in ObjectsConfig.model_fields}))
 
@@ -203,7 +188,6 @@ def _shared(config: ObjectsConfig) -> ObjectsCaptioner:
 
 
 def _region_text(changes: Changes, words: Sequence[Claim]) -> str:
-    """The sentence without names of objects."""
     text = region_sentence(changes.regions, changes.comparison)
     if not words:
         return text

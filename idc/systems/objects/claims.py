@@ -183,12 +183,8 @@ class Named(NamedTuple):
 def object_claims(
     changes: Changes, before: np.ndarray, after: np.ndarray, detector: Detector, names: Sequence[str] = ()
 ) -> Named:
-    """The claims about the objects that a detector names.
-
-    Args:
-        before, after: uint8 RGB (H, W, 3), of any sizes.
-        names: as in :attr:`idc.captioning.objects_config.ObjectsConfig.names`.
-    """
+    """The claims about the objects that a detector names on uint8 RGB images (H, W, 3) of any sizes; ``names`` as in
+    :attr:`idc.captioning.objects_config.ObjectsConfig.names`."""
     if not changes.regions:
         return Named([], [], complete=True)
     crops = _crops(changes)
@@ -206,12 +202,8 @@ def object_claims(
 def _named_claims(
     old: Sequence[Instance], new: Sequence[Instance], changes: Changes, high: float, names: Sequence[str]
 ) -> tuple[list[Claim], list[Box]]:
-    """The claims by the rules, and the boxes of their objects.
-
-    Args:
-        old, new: the objects of the image before and of the image after, the surest first.
-        high: score from which an object is trusted if two views agree.
-    """
+    """The claims by the rules, and the boxes of their objects; of ``old`` and ``new`` the surest are first, and from
+    a score of ``high`` on an object is trusted if two views agree."""
     sure_old, sure_new = (_sure(items, changes, high, names) for items in (old, new))
     gone = [item for item in sure_old if not any(_same(item, other) for other in new)]
     came = [item for item in sure_new if not any(_same(item, other) for other in old)]
@@ -275,11 +267,7 @@ def instances(
     to_after: Callable[[Box], Box],
 ) -> list[Instance]:
     """The objects on an image, from views of it: the whole, crops, and their mirror images; the surest first.
-
-    Args:
-        names: as in :attr:`idc.captioning.objects_config.ObjectsConfig.names`.
-        to_after: takes a box to the image after.
-    """
+    ``names`` as of :func:`object_claims`; ``to_after`` takes a box to the image after."""
     scale = min(1.0, _SIDE / max(image.shape[:2]))
     small = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else image
     height, width = small.shape[:2]
@@ -410,7 +398,6 @@ def _claim(
 
 
 def _around(items: Sequence[Instance], size: tuple[int, int]) -> tuple[int, int, int, int] | None:
-    """The box around objects, in whole pixels of their image."""
     if not items:
         return None
     boxes = np.array([item.box for item in items])
@@ -436,7 +423,6 @@ def _crops(changes: Changes) -> list[Box]:
 
 
 def _same(item: Instance, other: Instance) -> bool:
-    """Whether two objects are of one family and at one place."""
     if item.name != OBJECT and item.family != other.family and not item.classes & other.classes:
         return False
     smaller, larger = sorted((item.place, other.place), key=box_area)

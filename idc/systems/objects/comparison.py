@@ -70,12 +70,8 @@ class Comparison(NamedTuple):
 
 
 def compare(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = None) -> Comparison:
-    """Compare two images.
-
-    Args:
-        before, after: uint8 RGB (H, W, 3), of any sizes.
-        counted: bool (H, W) over the image after, the part in which differences count; None for all.
-    """
+    """Compare two images, uint8 RGB (H, W, 3) of any sizes. Differences count where ``counted``, bool (H, W) over
+    the image after; None: everywhere."""
     first, second = _resized(before), _resized(after)
     reach = max(1, round(_TOLERANCE * max(second.shape[:2])))
     aligned = align(first, second, reach)

@@ -6,13 +6,15 @@ Images are uint8 RGB (H, W, 3); boxes are (left, top, right, bottom), right and 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import cv2
 import numpy as np
 
-from idc.captioning.contract import Claim, ClaimKind, Region, equal_outside
+from idc.captioning.contract import Candidate, Claim, ClaimKind, Description, Region, equal_outside
 from idc.systems.objects.geometry import (
     PixelBox,
     around,
@@ -65,22 +67,6 @@ _TRACE = 6
 """Pixels that a move may leave at its edges."""
 
 
-class ExactChanges(NamedTuple):
-    """What differs between two screens.
-
-    Attributes:
-        claims: the most telling first.
-        regions: the parts of the image after that differ, the largest first.
-        difference: float32 (H, W) in [0, 1], 0 where the pixels are equal or differ as two renderings do.
-        sentence: the caption.
-    """
-
-    claims: tuple[Claim, ...]
-    regions: tuple[Region, ...]
-    difference: np.ndarray
-    sentence: str
-
-
 class _Cluster(NamedTuple):
     """Different pixels near each other: their box, and which of its pixels they are."""
 
@@ -89,8 +75,6 @@ class _Cluster(NamedTuple):
 
 
 class _Word(NamedTuple):
-    """A word that was read, and the box around it on its image."""
-
     text: str
     key: str
     box: PixelBox
@@ -124,15 +108,16 @@ def is_exact_pair(before: np.ndarray, after: np.ndarray) -> bool:
 
 def exact_changes(
     before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = None, read_text: bool = True
-) -> ExactChanges:
-    """Compare two images of one size pixel by pixel.
+) -> Description:
+    """Compare two images of one size, else ValueError, pixel by pixel.
 
     Args:
         counted: bool (H, W), the part in which differences count; None for all.
         read_text: whether words are read, by the extra ``text``.
 
-    Raises:
-        ValueError: the images have different sizes.
+    Returns:
+        The most telling claims first, and the largest of the regions, parts of the image after that differ; the change
+        map is 0 where the pixels are equal or differ as two renderings do.
     """
     if before.shape != after.shape:
         sizes = " and ".join(f"{image.shape[1]} x {image.shape[0]}" for image in (before, after))
@@ -140,8 +125,7 @@ def exact_changes(
     before = equal_outside(before, after, counted)
     different = different_pixels(before, after)
     if not different.any():
-        sentence = IDENTICAL if (before == after).all() else ONLY_RENDERING
-        return ExactChanges((), (), np.zeros(different.shape, np.float32), sentence)
+        return _description(IDENTICAL if (before == after).all() else ONLY_RENDERING, different, [], [])
     moves = whole_moves(before, after, different)
     unmoved, moves = unmoved_pixels(before, after, different, moves)
     labels, boxes = clusters_of(unmoved)
@@ -169,9 +153,19 @@ def exact_changes(
     )
     distance = cv2.absdiff(before, after).max(axis=-1).astype(np.float32) / 255
     # The faintest difference is to be seen on a map.
-    difference = np.where(different, 0.25 + 0.75 * distance, 0).astype(np.float32)
+    difference = np.where(different, 0.25 + 0.75 * distance, 0)
     sentence = _sentence([clause for _, clause in said if clause])
-    return ExactChanges(tuple(claim for claim, _ in said), tuple(regions), difference, sentence)
+    return _description(sentence, difference, [claim for claim, _ in said], regions)
+
+
+def _description(
+    sentence: str, difference: np.ndarray, claims: Sequence[Claim], regions: Sequence[Region]
+) -> Description:
+    confidence = min((claim.confidence for claim in claims), default=1.0)
+    return Description(
+        (Candidate(sentence, math.log(confidence)),), change_map=difference.astype(np.float32),
+        regions=tuple(regions), claims=tuple(claims), objects_text=sentence,
+    )  # fmt: skip
 
 
 def _is_trace(cluster: _Cluster, moves: list[Move]) -> bool:
@@ -360,7 +354,6 @@ def _measured(box: PixelBox) -> str:
 
 
 def _is_reading(claim: Claim) -> bool:
-    """Whether a claim is of another text: these are said first, then the largest."""
     return claim.object in ("row", "words") and claim.kind != "changed"
 
 

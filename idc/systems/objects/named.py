@@ -19,14 +19,9 @@ _VERSION = 3
 
 
 def objects_folder(name: str, config: ObjectsConfig | None = None) -> str:
-    """The folder of the artifact with these settings, made in the cache at the first use. It holds no weights.
-
-    Args:
-        name: :data:`idc.systems.OBJECTS`, or :data:`idc.systems.REGIONS` without a detector.
-
-    Raises:
-        ValueError: the detector is not on this machine, or cannot be used.
-    """
+    """The folder of the artifact with these settings, made in the cache at the first use;
+    :data:`idc.systems.REGIONS` has no detector. It holds no weights. ValueError: the detector is not on this
+    machine, or cannot be used."""
     settings = config or ObjectsConfig()
     if name == REGIONS:
         settings = settings.model_copy(update={"detector": NONE})

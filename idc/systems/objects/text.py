@@ -214,7 +214,6 @@ def _contrast(grey: np.ndarray) -> np.ndarray:
 
 
 def _changes_in(before: np.ndarray, after: np.ndarray, warp: np.ndarray, box: Box, scale: float) -> list[WordChange]:
-    """The changes inside a part, which is read at a scale."""
     left, top, right, bottom = box
     height, width = (max(16, round(scale * length)) for length in (bottom - top, right - left))
     to_after = np.array([[(right - left) / width, 0, left], [0, (bottom - top) / height, top], [0, 0, 1]])
@@ -348,7 +347,6 @@ def _lines(image: np.ndarray) -> list[np.ndarray]:
 
 
 def _read(image: np.ndarray, line: np.ndarray) -> list[Word]:
-    """The words of a line."""
     patch = flattened(image, line, _LINE)
     result = _reader()(
         cv2.cvtColor(patch, cv2.COLOR_RGB2BGR), use_det=False, use_cls=False, use_rec=True, return_word_box=True

@@ -79,13 +79,8 @@ def where_of(box: tuple[float, float, float, float], size: tuple[int, int]) -> s
 
 
 def region_of(mask: np.ndarray, before: np.ndarray, after: np.ndarray, size: tuple[int, int]) -> Region:
-    """A region in words and numbers.
-
-    Args:
-        mask: bool (H, W).
-        before, after: float32 RGB (H, W, 3) in [0, 1].
-        size: height and width of the image that the box refers to.
-    """
+    """A region in words and numbers: of a mask over images float32 RGB (H, W, 3) in [0, 1]; the box refers to an
+    image of ``size``."""
     rows, columns = (np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0))
     ends = (columns[0] / mask.shape[1], rows[0] / mask.shape[0]), (
         (columns[-1] + 1) / mask.shape[1], (rows[-1] + 1) / mask.shape[0],
@@ -137,7 +132,6 @@ def _colours(pixels: np.ndarray) -> np.ndarray:
 
 
 def _position(left: float, top: float, right: float, bottom: float) -> str:
-    """The position of a box in [0, 1] in words."""
     x, y = (left + right) / 2, (top + bottom) / 2
     across = "" if right - left > _WIDE or 1 / 3 <= x <= 2 / 3 else "left" if x < 0.5 else "right"
     down = "" if bottom - top > _WIDE or 1 / 3 <= y <= 2 / 3 else "top" if y < 0.5 else "bottom"

@@ -17,7 +17,7 @@ from idc.data.text import OWN_IDS, SpecialIds
 from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.procap.change_map import attention, combine, disagreement
-from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure, is_captioner
+from idc.systems.procap.config import DecoderConfig, EncoderConfig, FinetuneJob, Procedure, is_captioner
 from idc.systems.procap.model import ProcedureEncoder, Shapes
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.procap.procedures.keyframes import KeyFrames
@@ -35,14 +35,8 @@ DISAGREEMENT = "log_disagreement"
 
 
 class CaptioningModel(nn.Module):
-    """Encoder and decoder together: frames in, word ids out.
-
-    Frames are those that the encoder reads (``model.py``): of the two images (G = 2), or, where ``kind`` is "frames",
-    all G = k + 2.
-
-    Args:
-        kind: what is between the two images, see :attr:`FinetuneJob.procedure`.
-    """
+    """Encoder and decoder together: frames that the encoder reads (``model.py``) in, word ids out. Frames of the two
+    images (G = 2), or, where ``kind`` (:attr:`FinetuneJob.procedure`) is "frames", all G = k + 2."""
 
     def __init__(self, encoder: EncoderConfig, decoder: DecoderConfig, shapes: Shapes, kind: Procedure = "queries"):
         super().__init__()
@@ -79,39 +73,28 @@ def shapes_of(saved: dict[str, Any]) -> Shapes:
 
 
 class Encoded(NamedTuple):
-    """All that ProCap computes of pairs before the words.
-
-    Attributes:
-        features: frames that the encoder reads.
-        procedure: the latent procedure.
-    """
+    """What ProCap computes of pairs before the words: the frames that the encoder reads, the latent procedure."""
 
     features: Tensor
-    procedure: Tensor
+    memory: Tensor
 
 
 class PairCaptioner(WordCaptioner[Encoded]):
-    """A loaded stage 2 artifact, an :class:`idc.captioning.contract.Captioner`: pixels in, captions out. Its map is
-    that of ``change_map.py``, its evidence the logarithm of the largest disagreement of a patch.
-
-    Args:
-        path: folder of the artifact.
-        device: torch device.
-        speed: see :func:`idc.systems.procap.speed.optimisations`.
-    """
+    """A loaded stage 2 artifact: pixels in, captions out. Its map is that of ``change_map.py``, its evidence the
+    logarithm of the largest disagreement of a patch; ``speed``: see :func:`idc.systems.procap.speed.optimisations`."""
 
     def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
         artifact = read_artifact(path, system="procap")
         if not is_captioner(artifact.config):
             raise ValueError(f"{path} is an artifact of ProCap's stage 1, which cannot caption; run finetune_procap.py")
         assert artifact.vocabulary is not None
-        job = artifact.config["job"]
+        job = artifact.settings(FinetuneJob)
         self.tokenizer = ImageTokenizer.load(artifact.extra(TOKENIZER)).to(device)
         self.captioner = CaptioningModel(
-            EncoderConfig.model_validate(artifact.config["encoder"]),
-            DecoderConfig.model_validate(job["decoder"]),
+            artifact.settings(EncoderConfig, "encoder"),
+            job.decoder,
             shapes_of(artifact.config["shapes"]),
-            job.get("procedure", "queries"),
+            job.procedure,
         )
         artifact.load_into(self.captioner)
         self.captioner.to(device).eval()
@@ -119,13 +102,11 @@ class PairCaptioner(WordCaptioner[Encoded]):
         accelerate(self.tokenizer, self.captioner.encoder, self.speed, torch.device(device))
         super().__init__(
             artifact,
-            torch.device(device),
+            device,
             self.captioner.decoder,
-            self.captioner.decoder.rules(artifact.vocabulary.special),
-            beams=job["beams"],
-            length_penalty=job["length_penalty"],
+            job,
+            rules=self.captioner.decoder.rules(artifact.vocabulary.special),
             evidence=[DISAGREEMENT],
-            capabilities=["map"],
             image_size=self.tokenizer.config.image_size,
             cached=self.speed.cached,
         )
@@ -145,9 +126,6 @@ class PairCaptioner(WordCaptioner[Encoded]):
         features = self._features(befores, afters)
         return Encoded(features, self.captioner.procedure(features))
 
-    def _memory(self, encoded: Encoded) -> Tensor:
-        return encoded.procedure
-
     def _findings(self, encoded: Encoded, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
         apart = disagreement(encoded.features)
         # Equal images do not disagree at all: the logarithm of 0 would not be finite.
@@ -155,7 +133,7 @@ class PairCaptioner(WordCaptioner[Encoded]):
         maps: Sequence[np.ndarray | None] = [None] * len(most)
         if change_map:
             shapes, decoder = self.captioner.encoder.shapes, self.captioner.decoder
-            attended = attention(decoder, encoded.procedure, decoded, shapes.patches, self.vocabulary.special)
+            attended = attention(decoder, encoded.memory, decoded, shapes.patches, self.vocabulary.special)
             maps = list(combine(apart, attended).unflatten(1, shapes.grid).float().cpu().numpy())
         return [DescriptionExtras({DISAGREEMENT: evidence}, drawn) for evidence, drawn in zip(most, maps, strict=True)]
 

@@ -11,16 +11,9 @@ from idc.vision.pretrained import load_pretrained
 
 
 def clip_blocks(path: str, layers: int, width: int, heads: int) -> dict[str, Tensor]:
-    """Load the first ``layers`` blocks of a CLIP vision model, under the names of :class:`ProcedureEncoder`.
-
-    Patch embedding, positions and the norms around the blocks are not taken, as in the official code.
-
-    Args:
-        path: a local folder or hub id of a transformers CLIP model; official: openai/clip-vit-base-patch32.
-
-    Raises:
-        ValueError: it cannot be loaded, or its blocks are of another size.
-    """
+    """The first ``layers`` blocks of a transformers CLIP vision model (official: openai/clip-vit-base-patch32),
+    under the names of :class:`ProcedureEncoder`. Patch embedding, positions and the norms around the blocks are not
+    taken, as in the official code. ValueError: it cannot be loaded, or its blocks are of another size."""
     from transformers import CLIPVisionModel
 
     vision = load_pretrained(CLIPVisionModel, path, "clip")
@@ -51,15 +44,8 @@ def clip_blocks(path: str, layers: int, width: int, heads: int) -> dict[str, Ten
 
 class ClipWords:
     """Encodes captions as ids of CLIP's BPE, lower-cased and without CLIP's begin and end tokens, as the official
-    stage 1 does. The official code pads with id 0, which is the exclamation mark.
-
-    Args:
-        path: a local folder or hub id of a CLIP tokenizer.
-        size: number of text ids of the encoder.
-
-    Raises:
-        ValueError: it cannot be loaded, or has another number of ids.
-    """
+    stage 1 does. The official code pads with id 0, which is the exclamation mark. ValueError: the tokenizer cannot
+    be loaded, or has another number of ids than the encoder."""
 
     def __init__(self, path: str, size: int) -> None:
         self._tokenizer = clip_tokenizer(path)

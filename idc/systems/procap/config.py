@@ -11,6 +11,7 @@ from pydantic import Field
 
 from idc.config import ConfigModel, missing
 from idc.data.manifest import missing_pairs
+from idc.nn.config import WordCaptionerSettings
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
 
@@ -243,7 +244,7 @@ class PretrainJob(_RunConfig):
         return self.caption_condition and self.loss.align > 0
 
 
-class FinetuneJob(_RunConfig):
+class FinetuneJob(WordCaptionerSettings, _RunConfig):
     """Stage 2, implicit procedure captioning."""
 
     name: str = Field("procap-finetune", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
@@ -274,16 +275,6 @@ class FinetuneJob(_RunConfig):
     """Optimisation of the text decoder and the projection to it. Official: schedule linear_warmup_decay."""
     label_smoothing: float = Field(0.0, ge=0.0, lt=1.0)
     """Probability mass of the target on the other words. Eq. 10 has none; official: 0.1."""
-    beams: int = Field(1, ge=1)
-    """Number of beams of the captioner; 1 is greedy, as published."""
-    length_penalty: float = Field(1.0, ge=0.0)
-    """Exponent of the length in beam search's scoring rule."""
-    validation_pairs: int | None = Field(None, ge=1)
-    """Number of validation pairs, of each change type in proportion; default all."""
-    trained_on: str | None = Field(None, min_length=1, max_length=200)
-    """Description of the training images, to complete "This model has only seen ...": in the artifact, on its model
-    card and in the warning for other images. By default derived from the manifests of the procedures and their
-    pairs."""
     train: TrainConfig = TrainConfig(epochs=40, batch_size=16, keep_best=KeepBest(metric="CIDEr"))
     """The loop; the best validation CIDEr is selected (official: test CIDEr)."""
 

@@ -69,15 +69,8 @@ _SPECIAL_TOKENS = {"align_token": 0, "separator_token": 1, "consistency_token": 
 
 
 class Official(NamedTuple):
-    """An official checkpoint as parts of our model.
-
-    Attributes:
-        encoder: sizes and quirks of the encoder.
-        shapes: derived from the tensors.
-        state: tensors under the names of our encoder.
-        heads: tensors under the names of :class:`PretrainHeads`.
-        tokenizer: the VQGAN inside the checkpoint.
-    """
+    """An official checkpoint as parts of our model: sizes and quirks, what follows from the tensors, the tensors
+    under the names of our encoder and of :class:`PretrainHeads`, and the VQGAN inside the checkpoint."""
 
     encoder: EncoderConfig
     shapes: Shapes
@@ -87,14 +80,8 @@ class Official(NamedTuple):
 
 
 def convert(job: ConvertJob, *, overwrite: bool = False) -> list[Dropped]:
-    """Convert ``job.weights`` to ``job.out``, unless it is there already, of the same file and settings.
-
-    Returns:
-        The dropped tensors.
-
-    Raises:
-        ValueError: the file is of another kind or damaged, or ``job.out`` holds anything else.
-    """
+    """Convert ``job.weights`` to ``job.out``, unless it is there already, of the same file and settings; returns the
+    dropped tensors. ValueError: the file is of another kind or damaged, or ``job.out`` holds anything else."""
     out, source = Path(job.out), Path(job.weights)
     settings = job.model_dump(mode="json", exclude={"out", "weights"})
     note = {"weights": source.name, "sha256": file_hash(source), "settings": settings}
@@ -165,14 +152,8 @@ def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def convert_stage_1(ledger: Ledger, heads: int) -> Official:
-    """Make our encoder, heads and tokenizer from ``weights`` of ``dalle.pt``; the caller closes the ledger.
-
-    Args:
-        heads: number of attention heads, which no tensor determines. Official: 12.
-
-    Raises:
-        ValueError: a tensor is missing or of an unexpected shape.
-    """
+    """Make our encoder, heads and tokenizer from ``weights`` of ``dalle.pt``; the caller closes the ledger. No
+    tensor determines the number of attention heads. ValueError: a tensor is missing or of an unexpected shape."""
     width = ledger.shape("image_mask")[0]
     length = ledger.shape("text_pos_emb.weight")[0]
     rows = ledger.shape("text_emb.weight")[0]
@@ -270,15 +251,7 @@ def convert_stage_2(
     ledger: Ledger, heads: int, decoder_heads: int, max_length: int
 ) -> tuple[CaptioningModel, ImageTokenizer]:
     """Make our captioner and tokenizer from ``model`` of ``model.chkpt``; the caller closes the ledger.
-
-    Args:
-        heads: attention heads of the encoder. Official: 12.
-        decoder_heads: attention heads of the decoder. Official: 8.
-        max_length: caption tokens, begin and end included. Official: 24.
-
-    Raises:
-        ValueError: a tensor is missing or of an unexpected shape.
-    """
+    ``max_length``: begin and end included. ValueError: a tensor is missing or of an unexpected shape."""
     prefix = "intermediate_generator."
     inner = ledger.inner(prefix)
     official = convert_stage_1(inner, heads)
@@ -318,7 +291,6 @@ def convert_stage_2(
 
 
 def _fits(module: nn.Module, state: Mapping[str, Tensor], ledger: Ledger) -> None:
-    """Load ``state`` into ``module``, strictly."""
     try:
         module.load_state_dict(state, assign=True)
     except RuntimeError as error:

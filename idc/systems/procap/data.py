@@ -58,11 +58,7 @@ class ProcedureInfo:
 
     @classmethod
     def of(cls, path: str) -> ProcedureInfo:
-        """Read it.
-
-        Raises:
-            ValueError: if the folder does not hold complete procedures.
-        """
+        """Read it; ValueError if the folder does not hold complete procedures."""
         manifest = complete_manifest(path, kind="procedures")
         extra = manifest.extra
         vocabulary = Vocabulary(extra["vocabulary"])
@@ -86,7 +82,7 @@ class ProcedureInfo:
         )
 
 
-class _Rows:
+class _Procedures:
     """The rows of one split, and access to their frames."""
 
     def __init__(self, path: str, info: ProcedureInfo, split: str, columns: list[str]):
@@ -94,9 +90,6 @@ class _Rows:
         kind = "features" if info.stores_features else "frames"
         wanted = dict.fromkeys(["pair_id", "captions", "caption_ids", kind, *columns])
         self.rows = MappedRows(path, columns=list(wanted), split=split)
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     def frames(self, row: Item, which: list[int]) -> np.ndarray:
         """Some frames of a row: features (len(which), P, Z), or pixels (len(which), Y, X, 3)."""
@@ -111,7 +104,7 @@ class _Rows:
         return np.stack([decode_image(row["frames"][frame]) for frame in which])
 
 
-class PretrainDataset:
+class PretrainDataset(_Procedures):
     """Stage 1 samples.
 
     An item has ``frames`` (F, ...), ``tokens`` (F, P), ``masked`` (F, P), ``entire`` () and ``text`` (N,), with N = 0
@@ -122,11 +115,11 @@ class PretrainDataset:
 
     def __init__(self, path: str, info: ProcedureInfo, split: str, job: PretrainJob, words: ClipWords | None = None):
         """``words`` encodes captions, if the encoder has its own text vocabulary."""
-        self.info, self.job, self.words = info, job, words
-        self.source = _Rows(path, info, split, ["confidence", "keyframes", "tokens", "frames"])
+        super().__init__(path, info, split, ["confidence", "keyframes", "tokens", "frames"])
+        self.job, self.words = job, words
 
     def __len__(self) -> int:
-        return len(self.source)
+        return len(self.rows)
 
     def get(self, index: int, epoch: int) -> Item:
         """Sample ``index`` of epoch ``epoch``."""
@@ -134,7 +127,7 @@ class PretrainDataset:
         shapes, info = self.info.shapes, self.info
         row = self._row(index)
         which = self._frames_of(row, rng)
-        frames = self.source.frames(row, which)
+        frames = self.frames(row, which)
         tokens = np.frombuffer(row["tokens"], np.int16).reshape(info.num_frames, shapes.patches)[which]
         masked, entire = draw_mask(self.job.masking, shapes, rng)
         caption = draw_caption(row, "random", rng)
@@ -161,7 +154,7 @@ class PretrainDataset:
 
     def _row(self, index: int) -> Item:
         """A row, with its captions as ids of the encoder's vocabulary."""
-        row = self.source.rows[index]
+        row = self.rows[index]
         if self.words is not None:
             row = {**row, "caption_ids": [self.words.encode(caption) for caption in row["captions"]]}
         return row
@@ -187,9 +180,9 @@ class PretrainDataset:
         nothing = np.zeros(0, np.int64), np.zeros((0, *size, 3), np.uint8)
         kind = int(rng.integers(4))
         if kind == 0:  # batch procedure frame shuffle
-            other = self.source.rows[self._other(index, rng)]
+            other = self.rows[self._other(index, rng)]
             source = self._frames_of(other, rng)[int(rng.integers(len(which)))]
-            warped[int(rng.integers(len(which)))] = self.source.frames(other, [source])[0]
+            warped[int(rng.integers(len(which)))] = self.frames(other, [source])[0]
             return warped, *nothing
         if kind == 1:  # frame shuffle
             order = rng.permutation(len(which))
@@ -199,19 +192,18 @@ class PretrainDataset:
         frame = int(rng.integers(len(which)))
         if kind == 2:
             changed = np.arange(len(which)) if loss.color_shift_all_frames else np.array([frame])
-            recomputed = shift_color(
-                self.source.pixels(row, [which[f] for f in changed]), loss.color_shift_all_frames, rng
-            )
+            pixels = self.pixels(row, [which[f] for f in changed])
+            recomputed = shift_color(pixels, loss.color_shift_all_frames, rng)
         else:
             changed = np.array([frame])
-            recomputed = affine(self.source.pixels(row, [which[frame]])[0], rng)[None]
+            recomputed = affine(self.pixels(row, [which[frame]])[0], rng)[None]
         if not self.info.stores_features:
             warped[changed] = recomputed
             return warped, *nothing
         return warped, changed.astype(np.int64), recomputed
 
 
-class FinetuneDataset(ValidatedRows):
+class FinetuneDataset(_Procedures, ValidatedRows):
     """Stage 2 samples: the frames to encode, ``ends`` (2, ...), before and after, or, for explicit procedure
     captioning, ``procedure`` (k + 2, ...); ``ids`` and ``targets`` (C, T) of one caption or all; for scoring
     ``pair_id`` and ``references``, for validation also the ``scene``. Pairs without a caption are skipped.
@@ -233,11 +225,9 @@ class FinetuneDataset(ValidatedRows):
         explicit: bool = False,
         validation: bool = False,
     ):
-        self.info, self.captions, self.max_length, self.seed = info, captions, max_length, seed
+        super().__init__(path, info, split, ["keyframes"] * explicit + ["change_type", "meta"] * validation)
+        self.captions, self.max_length, self.seed = captions, max_length, seed
         self.explicit, self.validation = explicit, validation
-        columns = ["keyframes"] * explicit + ["change_type", "meta"] * validation
-        self.source = _Rows(path, info, split, columns)
-        self.rows = self.source.rows
         self.order = np.flatnonzero(self.rows.list_lengths("caption_ids"))
 
     def __len__(self) -> int:
@@ -254,7 +244,7 @@ class FinetuneDataset(ValidatedRows):
             captions = [[BOS, *draw_caption(row, self.captions, rng), EOS]]
         ids, targets = (np.stack(rows) for rows in zip(*map(self._shifted, captions), strict=True))
         item: Item = {
-            "procedure" if self.explicit else "ends": self.source.frames(row, which),
+            "procedure" if self.explicit else "ends": self.frames(row, which),
             "ids": ids,
             "targets": targets,
             "pair_id": row["pair_id"],

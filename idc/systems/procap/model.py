@@ -165,12 +165,7 @@ class EncoderBlock(nn.Module):
 
 
 class ProcedureEncoder(nn.Module):
-    """The Transformer over {align, caption, consistency, frames} (stage 1) or {before, queries, after} (stage 2).
-
-    Args:
-        config: sizes, and which quirks of the official code to copy.
-        shapes: sizes that follow from the stored procedures.
-    """
+    """The Transformer over {align, caption, consistency, frames} (stage 1) or {before, queries, after} (stage 2)."""
 
     def __init__(self, config: EncoderConfig, shapes: Shapes):
         super().__init__()
@@ -219,8 +214,7 @@ class ProcedureEncoder(nn.Module):
         return self.stem(frames, masked_BFP) if self.stem is not None and frames.ndim == 5 else frames
 
     def embed_frames(self, frames: Tensor, masked_BFP: Tensor | None = None) -> Tensor:
-        """Project frames (:meth:`features`) to patch embeddings e^I without positions, (B, F, P, D); masked patches
-        become e_m."""
+        """Project frames to patch embeddings e^I without positions, (B, F, P, D); masked patches become e_m."""
         patches = self.feature_in(self.feature_norm(self.features(frames, masked_BFP)))
         if masked_BFP is None:
             return patches
@@ -296,7 +290,6 @@ class ProcedureEncoder(nn.Module):
         return hidden[:, control.shape[1] :]
 
     def _control(self, text_BND: Tensor, batch: int) -> Tensor:
-        """{caption, [separator,] consistency}."""
         parts = [text_BND]
         if self.separator_token is not None:
             parts.append(self.separator_token.expand(batch, 1, -1))

@@ -35,8 +35,7 @@ STAGE_1_CARD: dict[str, Any] = {
 
 
 def frame_features(frames: Tensor, extract: FrameReader) -> Tensor:
-    """The frames that the encoder reads (B, F, ...), of stored ones, which are these already or pixels
-    (B, F, Y, X, 3) uint8."""
+    """The frames that the encoder reads (B, F, ...), of stored ones: these, or pixels (B, F, Y, X, 3) uint8."""
     if frames.dtype != torch.uint8:
         return frames.float()
     with torch.no_grad():
@@ -44,11 +43,8 @@ def frame_features(frames: Tensor, extract: FrameReader) -> Tensor:
 
 
 class PretrainTask(Task):
-    """Stage 1: masked sequence modeling, alignment and consistency (eq. 5).
-
-    Args:
-        extract: reads frames warped in pixels, or all frames if no features are stored or the encoder has a stem.
-    """
+    """Stage 1: masked sequence modeling, alignment and consistency (eq. 5). ``extract`` reads frames warped in
+    pixels, or all frames if no features are stored or the encoder has a stem."""
 
     def __init__(self, job: PretrainJob, shapes: Shapes, pad: int, extract: FrameReader):
         super().__init__()
@@ -281,11 +277,8 @@ finetune = System("procap", FinetuneJob, _stage_2).train
 
 
 def frames_for(encoder: EncoderConfig, info: ProcedureInfo) -> ProcedureInfo:
-    """The procedures as the encoder reads them: with a stem as pixels, even if features are stored.
-
-    Raises:
-        ValueError: the patches of the stem are not those of the procedures.
-    """
+    """The procedures as the encoder reads them: with a stem as pixels, even if features are stored. ValueError: the
+    patches of the stem are not those of the procedures."""
     if not encoder.stem:
         return info
     side = tuple(pixels / patches for pixels, patches in zip(info.image_size, info.shapes.grid, strict=True))
@@ -298,7 +291,6 @@ def frames_for(encoder: EncoderConfig, info: ProcedureInfo) -> ProcedureInfo:
 
 
 def _tokenizer(info: ProcedureInfo) -> ImageTokenizer:
-    """Load the tokenizer that the procedures were built with."""
     tokenizer = ImageTokenizer.load(info.tokenizer)
     if network_fingerprint(info.tokenizer) != info.tokenizer_fingerprint:
         raise ValueError(

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from idc.data.text import OWN_IDS, SpecialIds
-from idc.nn.word_decoder import CachingDecoder
+from idc.nn.word_decoder import CachingDecoder, sinusoids
 from idc.systems.procap.config import DecoderConfig
 
 
@@ -49,12 +49,8 @@ class PositionNorm(nn.Module):
 
 
 class Positions:
-    """The positions of words in the padded captions (B, C, T) of a batch: only attention needs the padding, everything
-    else is computed of the N words alone.
-
-    Args:
-        real_BCT: where a word is, bool; in each caption before all padding.
-    """
+    """The positions of words in the padded captions (B, C, T) of a batch, of which ``real_BCT`` are words, before
+    all padding: only attention needs the padding, everything else is computed of the N words alone."""
 
     def __init__(self, real_BCT: Tensor):
         self.pairs, captions, self.length = real_BCT.shape
@@ -102,8 +98,7 @@ class DecoderAttention(nn.Module):
         return self.out(at.gather(self._mixed(query, keys, values, causal=False)))
 
     def weights(self, x_BTE: Tensor, keys: Tensor) -> Tensor:
-        """Attention weights of each position on each key, (B, T, S), mean over the heads; :meth:`forward` never forms
-        them."""
+        """Attention of each position to each key, (B, T, S), mean over heads; :meth:`forward` never forms it."""
         scores = self.queries(x_BTE) @ keys.transpose(2, 3) * self.scale
         return scores.float().softmax(dim=-1).mean(dim=1)
 
@@ -161,14 +156,8 @@ class DecoderLayer(nn.Module):
 
 
 class TextDecoder(CachingDecoder):
-    """Predicts caption words from the latent procedure; positions are sinusoids.
-
-    Args:
-        config: sizes.
-        encoder_width: D of the procedure.
-        vocabulary_size: V.
-        positions: S of the procedure, F*P; only `memory_norm: batch` needs it.
-    """
+    """Predicts caption words from the latent procedure of width D; positions are sinusoids. Only `memory_norm:
+    batch` needs the number S of ``positions`` of the procedure."""
 
     def __init__(self, config: DecoderConfig, encoder_width: int, vocabulary_size: int, positions: int = 0):
         super().__init__()
@@ -220,11 +209,7 @@ class TextDecoder(CachingDecoder):
         return projected
 
     def _positions(self, length: int, device: torch.device) -> Tensor:
-        """Sinusoids."""
-        width = self.config.width
-        rate = torch.exp(torch.arange(0, width, 2, device=device) * (-math.log(10_000.0) / width))
-        angles = torch.arange(length, device=device).unsqueeze(1) * rate
-        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+        return sinusoids(length, self.config.width, device)
 
     def _embed(self, ids: Tensor, positions: Tensor, dtype: torch.dtype) -> Tensor:
         return self.dropout(F.embedding(ids, self.words) * math.sqrt(self.config.width) + positions).to(dtype)

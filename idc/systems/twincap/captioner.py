@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from idc.captioning.contract import Speed
-from idc.data.images import resize_image
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
+from idc.nn.config import WordCaptionerSettings
 from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.rendered.captions import ATTRIBUTES
@@ -27,46 +27,31 @@ CHANGE_ODDS, CHANGE_HEAT = "log_odds_of_change", "change_heat"
 
 
 class TwinCaptioner(WordCaptioner[Encoded]):
-    """A loaded artifact, an :class:`idc.captioning.contract.Captioner`: pixels in, captions out.
-
-    Args:
-        path: folder of the artifact.
-        device: torch device.
-        speed: "bf16" computes convolutions and products in bfloat16; all others in float32, the same for each.
-    """
+    """A loaded artifact; "bf16" computes convolutions and products in bfloat16, all other speeds in float32."""
 
     def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
         artifact = read_artifact(path, system="twincap")
         assert artifact.vocabulary is not None
-        job = artifact.config["job"]
+        job = artifact.config["job"]  # of which the shipped weights have settings of data that are gone
         model = ModelConfig.model_validate(job["model"])
         supervision = SupervisionConfig.model_validate(job["supervision"])
-        self.size = (model.height, model.width)
         self.net = TwinNet(model, supervision, len(artifact.vocabulary))
         artifact.load_into(self.net)
         self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
         self.net.to(device).eval()
         super().__init__(
             artifact,
-            torch.device(device),
+            device,
             self.net.decoder,
-            self.net.decoder.rules(),
-            beams=job["beams"],
-            length_penalty=job["length_penalty"],
+            WordCaptionerSettings(beams=job["beams"], length_penalty=job["length_penalty"]),
             evidence=[CHANGE_ODDS] * bool(supervision.heads) + [CHANGE_HEAT] * bool(supervision.dense),
-            capabilities=["map"] if supervision.dense else [],
-            image_size=self.size,
+            has_map=bool(supervision.dense),
+            image_size=(model.height, model.width),
             speed=speed,
         )
 
     def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Encoded:
-        pairs = zip(befores, afters, strict=True)
-        images = np.stack([[resize_image(image, self.size) for image in pair] for pair in pairs])
-        encoded: Encoded = self.net(torch.from_numpy(images).to(self.device))
-        return encoded
-
-    def _memory(self, encoded: Encoded) -> Tensor:
-        return encoded.memory
+        return cast(Encoded, self.net(self._images(befores, afters)))
 
     def _findings(self, encoded: Encoded, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
         evidence, attributes = self._evidence(encoded), self._attributes(encoded)
@@ -112,7 +97,6 @@ class TwinCaptioner(WordCaptioner[Encoded]):
 
 
 def _likeliest(logits: Tensor, values: Sequence[str]) -> list[dict[str, Any]]:
-    """Value and probability per pair."""
     best = logits.float().softmax(dim=-1).max(dim=-1)
     return [
         {"value": values[index], "probability": probability}

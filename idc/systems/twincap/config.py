@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from idc.config import ConfigModel, missing
+from idc.config import ConfigModel
 from idc.data.augmentation import AugmentationConfig
-from idc.data.manifest import missing_pairs
-from idc.nn.config import WordDecoderConfig
+from idc.nn.config import PairsTraining, WordCaptionerSettings, WordDecoderConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
 
 
@@ -80,20 +79,11 @@ class DataConfig(ConfigModel):
     decoded each time."""
 
 
-class TwinCapJob(ConfigModel):
+class TwinCapJob(WordCaptionerSettings, PairsTraining):
     """Train TwinCap on folders of pairs."""
 
     name: str = Field("twincap", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
     """Name of the run: its folder under `runs`. The same name resumes it."""
-    runs: str = "runs"
-    """Folder of all runs."""
-    pairs: str = Field(min_length=1)
-    """Folder of pairs: training and validation split."""
-    more_pairs: tuple[str, ...] = ()
-    """Further folders of which only the training split is used; their images are resized to the model's size."""
-    start: str | None = Field(None, min_length=1)
-    """Artifact of a TwinCap whose weights the training starts from, with the same model and supervision; its vocabulary
-    is kept."""
     model: ModelConfig = ModelConfig()
     """The network."""
     supervision: SupervisionConfig = SupervisionConfig()
@@ -105,15 +95,6 @@ class TwinCapJob(ConfigModel):
     during the first steps. 0: the weights themselves."""
     optim: GroupConfig = GroupConfig(lr=1e-3, weight_decay=0.05, schedule="linear_warmup_cosine", warmup_share=0.03)
     """Learning rate and schedule."""
-    beams: int = Field(1, ge=1)
-    """Number of beams of the captioner; 1 is greedy."""
-    length_penalty: float = Field(1.0, ge=0)
-    """Exponent of the length in beam search's scoring rule."""
-    validation_pairs: int | None = Field(None, ge=1)
-    """Number of validation pairs, of each change type in proportion; default all."""
-    trained_on: str | None = Field(None, min_length=1, max_length=200)
-    """Description of the training images, to complete "This model has only seen ...". By default derived from the
-    manifest of `pairs`."""
     train: TrainConfig = TrainConfig(epochs=30, batch_size=64, keep_best=KeepBest(metric="CIDEr"))
     """The loop; the best validation CIDEr is selected."""
 
@@ -125,12 +106,6 @@ class TwinCapJob(ConfigModel):
                 f"model.peaks={self.model.peaks}: peaks are those of maps that the dense heads learn, and "
                 "supervision.dense is 0; take supervision.dense=0.3, or model.peaks=0"
             )
-
-    def preflight(self) -> Iterator[str]:
-        yield from missing_pairs(self.pairs, "pairs")
-        for path in self.more_pairs:
-            yield from missing_pairs(path, "more_pairs")
-        yield from missing(self.start, "start")
 
 
 def supervision(saved: dict[str, Any]) -> str:

@@ -23,14 +23,8 @@ from idc.training.task import Batch
 
 
 class PairSamples(CaptionedRows):
-    """The pairs of a split that have captions, as samples.
-
-    Args:
-        data: mirroring and augmentation of a training split; None: the pairs as they are, with their first caption.
-
-    Attributes:
-        augment_from: first epoch with augmentation.
-    """
+    """The pairs of a split that have captions, mirrored and augmented by ``data`` from the epoch ``augment_from``
+    on; without it the pairs as they are, with their first caption."""
 
     augment_from: float = 0.0
 
@@ -43,9 +37,9 @@ class PairSamples(CaptionedRows):
         seed: int,
         data: DataConfig | None = None,
     ):
-        images = ImageStore((model.height, model.width), 0 if data is None else data.cache_mb)
-        super().__init__(pairs, split, images, vocabulary, model.decoder.max_length, seed)
+        super().__init__(pairs, split, vocabulary, model.decoder.max_length, seed)
         self.size, self.data = (model.height, model.width), data
+        self.images = ImageStore(self.size, 0 if data is None else data.cache_mb)
         self._truths: dict[int, PairTruth] = {}
         if data is not None and data.augment:
             import cv2

@@ -66,7 +66,6 @@ class Block(nn.Module):
 
 
 def _conv(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:
-    """A convolution with what follows it."""
     return [nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), ChannelNorm(outputs), nn.ReLU()]
 
 
@@ -95,8 +94,7 @@ class AttributeHead(nn.Module):
 
 
 class PeakLayer(nn.Module):
-    """Self-attention among the peaks of a pair, then a feed-forward part, each on the normalised input and added to
-    it."""
+    """Self-attention among the peaks of a pair, then a feed-forward part, with pre-norm and residuals."""
 
     def __init__(self, config: WordDecoderConfig):
         super().__init__()
@@ -164,14 +162,9 @@ def peak_cells(objects: Tensor, change: Tensor, count: int) -> Tensor:
 
 
 def near_objects(features: Tensor, objects: Tensor) -> Tensor:
-    """For each cell the features of the object that is there or in a cell next to it: their mean over these nine cells,
-    by the exponential of the objects' heat. An object is not in quite the same cell of both images where the camera
-    moved.
-
-    Args:
-        features: (B, 2, C, h, w).
-        objects: logits, (B, 2, h, w).
-    """
+    """For each cell the features (B, 2, C, h, w) of the object that is there or in a cell next to it: their mean
+    over these nine cells, by the exponential of the objects' heat, logits (B, 2, h, w). An object is not in quite
+    the same cell of both images where the camera moved."""
     heat_logits = objects.float()
     weights = (heat_logits - heat_logits.amax(dim=(-2, -1), keepdim=True)).clamp_min(-30.0).exp().unsqueeze(2)
     sums = F.avg_pool2d((features.float() * weights).flatten(0, 1), 3, 1, 1)
@@ -185,12 +178,7 @@ def _at(maps: Tensor, cells: Tensor) -> Tensor:
 
 
 class TwinNet(nn.Module):
-    """Images of pairs to captions, attributes of the change, and heat maps.
-
-    Args:
-        supervision: which heads there are.
-        vocabulary_size: number of ids of the captions' words.
-    """
+    """Images of pairs to captions, attributes of the change, and heat maps, by the heads of ``supervision``."""
 
     def __init__(self, config: ModelConfig, supervision: SupervisionConfig, vocabulary_size: int):
         super().__init__()
@@ -269,12 +257,8 @@ class TwinNet(nn.Module):
         return torch.stack([first(features[:, 0]), second(features[:, 1])], dim=1).squeeze(2)
 
     def object_looks(self, features: Tensor, circles: Tensor) -> list[Tensor]:
-        """Logits of the attributes of objects, one (B, 2, N, values) per attribute.
-
-        Args:
-            circles: (B, 2, N, 3), a batch's ``places``; an object's features are those of the cell that holds its
-                centre.
-        """
+        """Logits of the attributes of objects, one (B, 2, N, values) per attribute, of the features in the cell that
+        holds the centre of the object; ``circles`` (B, 2, N, 3) are a batch's ``places``."""
         assert self.looks is not None
         height, width = features.shape[-2:]
         column = (circles[..., 0] * width).long().clamp(0, width - 1)
@@ -291,11 +275,7 @@ class TwinNet(nn.Module):
 
 def heat(circles: Tensor, labels: Tensor, height: int, width: int) -> Tensor:
     """Target heat maps of objects, (..., height, width): 1 at an object's centre, one half at its radius.
-
-    Args:
-        circles: (..., N, 3), a batch's ``places``.
-        labels: (..., N); negative ones are of no object.
-    """
+    ``circles`` (..., N, 3) are a batch's ``places``; negative ``labels`` (..., N) are of no object."""
     y = (torch.arange(height, device=circles.device) + 0.5) / height
     x = (torch.arange(width, device=circles.device) + 0.5) / width
     radius = circles[..., 2, None].clamp_min(0.75 / width)  # less than a cell would not be seen

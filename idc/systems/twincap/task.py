@@ -165,7 +165,6 @@ def _heat_loss(logits: Tensor, targets: Tensor, has_scene: Tensor) -> Tensor:
 
 
 def _start(job: TwinCapJob) -> Artifact | None:
-    """The artifact that the training starts from."""
     if job.start is None:
         return None
     start = read_artifact(job.start, system="twincap")

@@ -63,12 +63,7 @@ class PairTruth:
 def pair_truth(
     change_type: str | None, captions: Sequence[str], meta: Mapping[str, Any], size: tuple[int, int]
 ) -> PairTruth:
-    """The truth about a pair.
-
-    Args:
-        meta: as the pair has it.
-        size: height and width of its images as they were rendered.
-    """
+    """The truth about a pair with this ``meta``, whose images were rendered at this height and width."""
     if not {"before", "after", "views"} <= meta.keys():
         kind = change_type if change_type in CHANGE_TYPES else _said_type(captions)
         changed = _said_attributes(kind, captions)
@@ -100,8 +95,6 @@ def pair_truth(
 
 
 class _ImageTruth(NamedTuple):
-    """What :class:`PairTruth` holds of an image."""
-
     circles: np.ndarray
     labels: np.ndarray
     differs: np.ndarray
@@ -119,13 +112,8 @@ def _parts(side: str, differs: np.ndarray, change_type: str | None, meta: Mappin
 
 
 def project(things: Sequence[Mapping[str, Any]], view: Mapping[str, Any], size: tuple[int, int]) -> np.ndarray:
-    """Where objects are in an image: float32 (N, 3), centre (x, y) and radius as shares of width, height and width.
-
-    Args:
-        things: as the ``meta`` of a rendered pair has them.
-        view: the camera of the image, likewise.
-        size: height and width of the image as it was rendered, in pixels.
-    """
+    """Where objects (as the ``meta`` of a rendered pair has them) are in an image of this camera, rendered at this
+    height and width: float32 (N, 3), centre (x, y) and radius as shares of width, height and width."""
     if not things:
         return np.zeros((0, 3), np.float32)
     camera, (height, width) = View.of_record(view), size

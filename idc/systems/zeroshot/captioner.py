@@ -18,15 +18,9 @@ load_remote = RemoteCaptioner
 def load_captioner(
     path: Path | str, device: str = "cpu", speed: Speed = "auto", base: str | None = None
 ) -> VlmCaptioner:
-    """The captioner of an artifact.
-
-    Args:
-        speed: "bf16" loads the weights in bfloat16; all others as the artifact's ``base.dtype``.
-        base: folder of the base model, if it is not where the artifact was made.
-
-    Raises:
-        ValueError: the base is not on this machine, or is another model.
-    """
+    """The captioner of an artifact: "bf16" loads the weights in bfloat16, all other speeds as its ``base.dtype``.
+    ``base``: its folder, if it is not where the artifact was made. ValueError: it is not on this machine, or is
+    another model."""
     artifact = read_artifact(path, system="zeroshot")
     config = artifact.settings(ZeroShotConfig)
     folder, family = find_tuned(artifact, config.base, base)

@@ -17,13 +17,10 @@ from idc.vlm.config import BaseConfig
 
 
 def artifact_of(name: str) -> str:
-    """The folder of the artifact, made in the cache at the first use. If the model is not on this machine, all of it is
-    downloaded but its weights, which are needed unless it runs behind an endpoint. If it is, the hub is not asked.
-
-    Raises:
-        ValueError: the name is malformed, or the model is not here and the hub does not give it, or it is of no known
-            family.
-    """
+    """The folder of the artifact, made in the cache at the first use. If the model is not on this machine, all of it
+    is downloaded but its weights, which are needed unless it runs behind an endpoint; if it is, the hub is not
+    asked. ValueError: the name is malformed, or the model is not here and the hub does not give it, or it is of no
+    known family."""
     from idc.systems.zeroshot.wrap import saved_config, write_wrapped
     from idc.vlm.base import find_base
 

@@ -44,11 +44,8 @@ def wrap_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, An
 
 
 def write_wrapped(path: Path, config: ZeroShotConfig, base: FoundBase) -> None:
-    """Write the artifact of a base that was found.
-
-    Raises:
-        ValueError: the base has no chat template, or one without images, or the prompt has control tokens in it.
-    """
+    """Write the artifact of a base that was found. ValueError: the base has no chat template, or one without images,
+    or the prompt has control tokens in it."""
     chat = Chat(base.family)
     for turns in (caption_turns(config.prompt), [Turn("user", f"{IMAGE}{IMAGE}What changed?")]):  # and of a dialogue
         chat.prompt(turns, [(32, 32)] * 2)

@@ -96,11 +96,8 @@ class WarpedFeatures(nn.Module):
             self.rf_block4 = FlowRefiner(8 * channels)
 
     def forward(self, first: Tensor, last: Tensor, flow: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """Returns (flow at full resolution, warped features of the first frame from fine to coarse, those of the last).
-
-        Args:
-            flow: at half resolution.
-        """
+        """The flow at full resolution, of that at half resolution, and the warped features of the first and of the
+        last frame, from fine to coarse."""
         maps = [self.conv1(torch.cat([first, last]))]
         for layer in (self.conv2, self.conv3, self.conv4):
             maps.append(layer(maps[-1]))

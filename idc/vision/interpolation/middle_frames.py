@@ -23,13 +23,9 @@ _FLOW_SIDE = 96
 
 
 def interpolate(before: np.ndarray, after: np.ndarray, depth: int, middle: Middle) -> np.ndarray:
-    """The 2^depth + 1 frames from ``before`` to ``after``, both included: (l + 2, H, W, 3) with l = 2^depth - 1.
-
-    The middle of the two is made first, then the middles of the halves, and so on.
-
-    Raises:
-        ValueError: the images differ in size.
-    """
+    """The 2^depth + 1 frames from ``before`` to ``after``, both included: (l + 2, H, W, 3) with l = 2^depth - 1. The
+    middle of the two is made first, then the middles of the halves, and so on. ValueError: the images differ in
+    size."""
     if before.shape != after.shape:
         raise ValueError(f"before is {before.shape}, after is {after.shape}; resize them to one size first")
     frames = [before, after]
@@ -40,33 +36,25 @@ def interpolate(before: np.ndarray, after: np.ndarray, depth: int, middle: Middl
 
 
 def make_middle(name: str, weights: str | None = None) -> Middle:
-    """The middle called ``name``: "blend", "dis" or "vfiformer".
-
-    Args:
-        weights: for vfiformer: an official checkpoint (net_220.pth).
-
-    Raises:
-        ValueError: the name is unknown, or weights are missing or do not fit.
-    """
+    """The middle called "blend", "dis" or "vfiformer", of an official checkpoint (net_220.pth). ValueError: the name
+    is unknown, or weights are missing or do not fit."""
     if name == "blend":
-        return LinearBlend()
+        return linear_blend
     if name == "dis":
-        return DISFlow()
+        return flow_middle
     if name == "vfiformer":
         if weights is None:
             raise ValueError("vfiformer needs weights: an official checkpoint (net_220.pth)")
-        return VFIformerMiddle(weights)
+        return _vfiformer_middle(weights)
     raise ValueError(f"no interpolation is called {name!r}; there are: dis, blend, vfiformer")
 
 
-class LinearBlend:
+def linear_blend(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Cross-fading: the mean of both images."""
-
-    def __call__(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        return ((first.astype(np.uint16) + second + 1) // 2).astype(np.uint8)
+    return ((first.astype(np.uint16) + second + 1) // 2).astype(np.uint8)
 
 
-class DISFlow:
+def flow_middle(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Warps both images half way along bidirectional DIS optical flow (Kroeger et al. 2016), then blends them.
 
     1. Flow first -> second and second -> first (OpenCV's DIS on luminance; small images are enlarged for it).
@@ -76,79 +64,72 @@ class DISFlow:
     4. A flow has no meaning where an object changes colour, appears or disappears. Where neither flow is consistent, or
        the warped images agree less than the unwarped ones, the result falls back to the plain mean.
     """
+    import cv2
 
-    def __call__(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        import cv2
+    if np.array_equal(first, second):
+        return first.copy()
+    a, b = first.astype(np.float32), second.astype(np.float32)
+    plain = (a + b) / 2
+    forward, backward = _flows(first, second)
+    to_a, to_b = _flows_from_the_middle(forward, backward)
+    warped_a, warped_b = _sample(a, to_a, sharp=True), _sample(b, to_b, sharp=True)
+    sure_a = _weight(_sample(forward, to_a), backward, to_a)
+    sure_b = _weight(_sample(backward, to_b), forward, to_b)
+    warped = (sure_a * warped_a + sure_b * warped_b) / (sure_a + sure_b)
 
-        if np.array_equal(first, second):
-            return first.copy()
-        a, b = first.astype(np.float32), second.astype(np.float32)
-        plain = (a + b) / 2
-        forward, backward = self._flows(first, second)
-        to_a, to_b = _flows_from_the_middle(forward, backward)
-        warped_a, warped_b = _sample(a, to_a, sharp=True), _sample(b, to_b, sharp=True)
-        sure_a = self._weight(_sample(forward, to_a), backward, to_a)
-        sure_b = self._weight(_sample(backward, to_b), forward, to_b)
-        warped = (sure_a * warped_a + sure_b * warped_b) / (sure_a + sure_b)
-
-        size = (7, 7)
-        error_warped = cv2.blur(_mean_difference(warped_a, warped_b), size)[..., None]
-        error_plain = cv2.blur(_mean_difference(a, b), size)[..., None]
-        # 0 where the warped images differ a quarter more than the unwarped ones, 1 where a quarter less; the grey level
-        # added on both sides keeps noise in plain parts from deciding.
-        useful = np.clip((1.25 * error_plain - error_warped + 1.0) / (0.5 * error_plain + 2.0), 0, 1)
-        trust = cv2.blur((useful * np.maximum(sure_a, sure_b))[..., 0], (3, 3))[..., None]
-        return np.clip(np.rint(trust * warped + (1 - trust) * plain), 0, 255).astype(np.uint8)
-
-    def _flows(self, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Flow first -> second and second -> first, (H, W, 2) float32 in pixels (x, y)."""
-        import cv2
-
-        height, width = first.shape[:2]
-        scale = max(1.0, _FLOW_SIDE / min(height, width))
-        grey = [cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2GRAY) for image in (first, second)]
-        if scale > 1:
-            size = (round(width * scale), round(height * scale))
-            grey = [cv2.resize(image, size, interpolation=cv2.INTER_CUBIC) for image in grey]
-        dis = _dis(refine=scale == 1)
-        flows = [dis.calc(grey[0], grey[1], None), dis.calc(grey[1], grey[0], None)]
-        if scale > 1:
-            factor = np.array([width / grey[0].shape[1], height / grey[0].shape[0]], np.float32)
-            flows = [cv2.resize(flow, (width, height), interpolation=cv2.INTER_AREA) * factor for flow in flows]
-        return flows[0], flows[1]
-
-    def _weight(self, there: np.ndarray, other: np.ndarray, to_start: np.ndarray) -> np.ndarray:
-        """(H, W, 1) in (0, 1]: how well a round trip, ``there`` and back by the ``other`` flow, ends where it began."""
-        back = _sample(other, to_start + there)
-        square = np.square(there + back)
-        return np.exp(-(square[..., :1] + square[..., 1:]) / _CONSISTENCY**2) + 1e-3  # the sum of two divides
+    size = (7, 7)
+    error_warped = cv2.blur(_mean_difference(warped_a, warped_b), size)[..., None]
+    error_plain = cv2.blur(_mean_difference(a, b), size)[..., None]
+    # 0 where the warped images differ a quarter more than the unwarped ones, 1 where a quarter less; the grey level
+    # added on both sides keeps noise in plain parts from deciding.
+    useful = np.clip((1.25 * error_plain - error_warped + 1.0) / (0.5 * error_plain + 2.0), 0, 1)
+    trust = cv2.blur((useful * np.maximum(sure_a, sure_b))[..., 0], (3, 3))[..., None]
+    return np.clip(np.rint(trust * warped + (1 - trust) * plain), 0, 255).astype(np.uint8)
 
 
-class VFIformerMiddle:
-    """VFIformer's prediction, in float32, on a GPU if there is one.
+def _flows(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Flow first -> second and second -> first, (H, W, 2) float32 in pixels (x, y)."""
+    import cv2
 
-    Args:
-        weights: an official checkpoint.
-    """
+    height, width = first.shape[:2]
+    scale = max(1.0, _FLOW_SIDE / min(height, width))
+    grey = [cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2GRAY) for image in (first, second)]
+    if scale > 1:
+        size = (round(width * scale), round(height * scale))
+        grey = [cv2.resize(image, size, interpolation=cv2.INTER_CUBIC) for image in grey]
+    dis = _dis(refine=scale == 1)
+    flows = [dis.calc(grey[0], grey[1], None), dis.calc(grey[1], grey[0], None)]
+    if scale > 1:
+        factor = np.array([width / grey[0].shape[1], height / grey[0].shape[0]], np.float32)
+        flows = [cv2.resize(flow, (width, height), interpolation=cv2.INTER_AREA) * factor for flow in flows]
+    return flows[0], flows[1]
 
-    def __init__(self, weights: Path | str) -> None:
-        import torch
 
-        from idc.vision.interpolation.convert import load_vfiformer
+def _weight(there: np.ndarray, other: np.ndarray, to_start: np.ndarray) -> np.ndarray:
+    """(H, W, 1) in (0, 1]: how well a round trip, ``there`` and back by the ``other`` flow, ends where it began."""
+    back = _sample(other, to_start + there)
+    square = np.square(there + back)
+    return np.exp(-(square[..., :1] + square[..., 1:]) / _CONSISTENCY**2) + 1e-3  # the sum of two divides
 
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.model = load_vfiformer(weights).to(self.device)
 
-    def __call__(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        import torch
+def _vfiformer_middle(weights: Path | str) -> Middle:
+    """VFIformer's prediction, in float32, on a GPU if there is one."""
+    import torch
 
-        from idc.vision.tokenizer.model import to_frames, to_images
+    from idc.vision.interpolation.model import load_vfiformer
+    from idc.vision.tokenizer.model import to_frames, to_images
 
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = load_vfiformer(weights).to(device)
+
+    def middle(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         if np.array_equal(first, second):
             return first.copy()
         with torch.inference_mode():
-            images = to_images(np.stack([first, second]), self.device)
-            return to_frames(self.model(images[:1], images[1:]))[0]
+            images = to_images(np.stack([first, second]), device)
+            return to_frames(model(images[:1], images[1:]))[0]
+
+    return middle
 
 
 @cache

@@ -26,16 +26,13 @@ _MAX_WORDS = 32
 
 
 def convert_clip4idc(ledger: Ledger, *, tokenizer: str | None = None, separate_layers: int = 9) -> PairEncoder:
-    """Make a pair encoder with the weights of a CLIP4IDC checkpoint, of retrieval or of captioning.
+    """Make a pair encoder with the weights of a CLIP4IDC checkpoint, of retrieval or of captioning; closes the
+    ledger. ValueError: a tensor is missing, unknown or misshapen.
 
     Args:
-        ledger: the tensors of the official file, closed here.
         tokenizer: a local folder or hub id with CLIP's tokenizer; without it the encoder takes pairs and ids, not
             texts.
         separate_layers: number of blocks that see one image (official intra_num_hidden_layers; not in the file).
-
-    Raises:
-        ValueError: a tensor is missing, unknown or misshapen.
     """
     config = _shape(ledger, separate_layers)
     tokens = None if tokenizer is None else BpeTokens(tokenizer, _MAX_WORDS)
@@ -52,7 +49,6 @@ def convert_clip4idc(ledger: Ledger, *, tokenizer: str | None = None, separate_l
 
 
 def _shape(ledger: Ledger, separate_layers: int) -> PairEncoderConfig:
-    """The shape that the tensors have."""
     width, _, patch, _ = ledger.shape("clip.visual.conv1.weight")
     positions, text_width = ledger.shape("clip.positional_embedding")
     layers, text_layers = (
@@ -82,13 +78,7 @@ def _shape(ledger: Ledger, separate_layers: int) -> PairEncoderConfig:
 
 def load_clip(encoder: PairEncoder, source: str) -> None:
     """Load all weights of a CLIP in transformers' layout; the parameters that CLIP4IDC adds stay as they are.
-
-    Args:
-        source: a local folder or a hub id.
-
-    Raises:
-        ValueError: it cannot be read, its shape is not the encoder's, or its activation is not CLIP's.
-    """
+    ValueError: it cannot be read, its shape is not the encoder's, or its activation is not CLIP's."""
     from transformers import CLIPModel
 
     model: Any = load_pretrained(CLIPModel, source, "clip")

@@ -199,13 +199,7 @@ class _Clip(nn.Module):
 
 
 class PairEncoder(nn.Module):
-    """Encodes image pairs and texts as vectors of one space.
-
-    Args:
-        config: the shape.
-        vocabulary_size: number of text ids.
-        tokens: maps texts to ids; without it only pairs, and ids, can be encoded.
-    """
+    """Encodes image pairs and texts as vectors of one space; without ``tokens`` only pairs, and ids, can be encoded."""
 
     mean: Tensor
     std: Tensor
@@ -257,11 +251,7 @@ class PairEncoder(nn.Module):
 
     @torch.inference_mode()
     def encode_texts(self, texts: Sequence[str], batch_size: int = 256) -> np.ndarray:
-        """Unit vectors (C, E) float32 of texts.
-
-        Raises:
-            ValueError: the encoder was converted without CLIP's tokenizer.
-        """
+        """Unit vectors (C, E) float32 of texts. ValueError: the encoder was converted without CLIP's tokenizer."""
         if self.tokens is None:
             raise ValueError(
                 "this pair encoder has no tokenizer, as official checkpoints hold none; convert it again with CLIP's "
@@ -275,13 +265,8 @@ class PairEncoder(nn.Module):
 
     @torch.inference_mode()
     def encode_steps(self, frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Unit vectors of (before, frame) and of (frame, after) for the frames between, (l, E) float32 each.
-
-        Each frame goes through the separate blocks once.
-
-        Args:
-            frames: uint8 (l + 2, H, W, 3), before first and after last.
-        """
+        """Unit vectors of (before, frame) and of (frame, after) for the frames between, (l, E) float32 each, of
+        uint8 frames (l + 2, H, W, 3), before first and after last. Each goes through the separate blocks once."""
         hidden = self.clip.visual.separate(self.normalise(self.images(frames)))
         between = hidden[1:-1]
         first, last = hidden[:1].expand_as(between), hidden[-1:].expand_as(between)
@@ -322,11 +307,8 @@ class PairEncoder(nn.Module):
 
     @classmethod
     def load(cls, folder: Path | str, device: torch.device | str = "cpu") -> PairEncoder:
-        """Read what :meth:`save` wrote, for inference.
-
-        Raises:
-            ValueError: it is not a pair encoder, or a file is missing or does not fit the others.
-        """
+        """Read what :meth:`save` wrote, for inference. ValueError: it is not a pair encoder, or a file is missing or
+        does not fit."""
         artifact = read_artifact(folder, system=SYSTEM)
         config = PairEncoderConfig.model_validate(artifact.config["encoder"])
         if artifact.preprocess != pair_preprocess(config):

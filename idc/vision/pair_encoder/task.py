@@ -32,12 +32,7 @@ from idc.vision.pair_encoder.text_tokens import BpeTokens, TextTokens, WordToken
 
 
 class PairEncoderTask(Task):
-    """The encoder with its loss.
-
-    Args:
-        encoder: the encoder, with its tokens.
-        job: the config, for the learning rates.
-    """
+    """The encoder, with its tokens, and its loss."""
 
     def __init__(self, encoder: PairEncoder, job: TrainPairEncoderJob) -> None:
         super().__init__()
@@ -82,17 +77,12 @@ class PairEncoderTask(Task):
 
 
 def pair_contrastive_loss(pairs_BE: Tensor, texts_BE: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """CLIP4IDC's symmetric loss: cross-entropy of the right text among all texts and of the right pair among all pairs.
+    """CLIP4IDC's symmetric loss: cross-entropy of the right text among all texts and of the right pair among all
+    pairs, of this worker's unit vectors, row by row; and the share of texts whose own pair is the nearest of all
+    workers' pairs.
 
-    Pairs with the same caption need no special treatment: equal texts have equal logits, so the loss is the same as if
-    the target were spread equally over all pairs with that caption.
-
-    Args:
-        pairs_BE, texts_BE: this worker's unit vectors; row n of one belongs to row n of the other.
-        scale: factor of the cosines.
-
-    Returns:
-        (loss, share of texts whose own pair is the nearest of all workers' pairs).
+    Pairs with the same caption need no special treatment: equal texts have equal logits, so the loss is the same as
+    if the target were spread equally over all pairs with that caption.
     """
     (all_pairs_AE, own_B), (all_texts_AE, _) = gather_rows(pairs_BE), gather_rows(texts_BE)
     with torch.autocast(pairs_BE.device.type, enabled=False):
@@ -129,15 +119,8 @@ class _Gather(torch.autograd.Function):
 
 
 class PairCaptions:
-    """Dataset of pairs with captions, resized. A sample is (number, before, after, captions).
-
-    Args:
-        rows: pairs with ``before``, ``after``, ``captions`` and ``change_type``.
-        size: side of the images.
-        changed_only: skip pairs in which nothing changed.
-        draw: return one caption, drawn by (seed, epoch, index), instead of all.
-        limit: use only the first pairs, this many.
-    """
+    """Dataset of pairs with captions, resized. A sample is (number, before, after, captions): with ``draw`` one
+    caption, drawn by (seed, epoch, index), else all; ``changed_only`` skips pairs in which nothing changed."""
 
     def __init__(
         self,

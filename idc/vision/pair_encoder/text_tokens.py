@@ -40,22 +40,14 @@ class WordTokens:
 
 
 def clip_tokenizer(source: str | Path) -> Any:
-    """Load CLIP's tokenizer (of transformers) from a local folder or a hub id.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """Load CLIP's tokenizer (of transformers) from a local folder or a hub id; ValueError if there is none."""
     from transformers import CLIPTokenizer
 
     return load_pretrained(CLIPTokenizer, source, "clip_tokenizer")
 
 
 class BpeTokens:
-    """Ids of CLIP's byte pairs.
-
-    Args:
-        source: a local folder or a hub id with CLIP's tokenizer.
-    """
+    """Ids of CLIP's byte pairs, by the tokenizer of a local folder or a hub id."""
 
     def __init__(self, source: str | Path, max_words: int) -> None:
         self.tokenizer = clip_tokenizer(source)

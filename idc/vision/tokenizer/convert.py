@@ -21,15 +21,9 @@ _ATTENTION = (
 
 
 def convert_vqgan(ledger: Ledger, image_size: int) -> ImageTokenizer:
-    """Make our tokenizer with the weights of an official state dict; the caller closes the ledger.
-
-    Args:
-        ledger: the tensors of ``state_dict`` in the ``.ckpt``, or of ``vae.model.*`` in a ProCap checkpoint.
-        image_size: side of the images in pixels, which no tensor determines. Official: 224.
-
-    Raises:
-        ValueError: a tensor is missing or of an unexpected shape.
-    """
+    """Make our tokenizer with the weights of an official state dict (``state_dict`` in the ``.ckpt``, or
+    ``vae.model.*`` in a ProCap checkpoint); the caller closes the ledger. No tensor determines the side of the
+    images (official: 224). ValueError: a tensor is missing or of an unexpected shape."""
     config = vqgan_config(ledger, image_size)
     with torch.device("meta"):  # no random weights are drawn only to be replaced
         tokenizer = ImageTokenizer(config)
@@ -67,7 +61,6 @@ def vqgan_config(ledger: Ledger, image_size: int) -> TokenizerConfig:
 
 
 def _renamed(ledger: Ledger, config: TokenizerConfig) -> dict[str, Tensor]:
-    """The tensors under the names of ``diffusers.VQModel``."""
     out: dict[str, Tensor] = {}
 
     def layer(ours: str, theirs: str) -> None:

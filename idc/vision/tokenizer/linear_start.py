@@ -26,13 +26,12 @@ _CONSTANT = 100.0
 
 @torch.no_grad()
 def start_linear(tokenizer: ImageTokenizer, images: Tensor) -> None:
-    """Set the weights of a tokenizer with one level (``patch_size`` is its whole stride).
+    """Set the weights of a tokenizer with one level (``patch_size`` is its whole stride), by some hundred images (B,
+    3, H, W) in [0, 1].
 
-    Deterministic: the signs and the scale of the components are fixed. Features are the patches' coordinates along the
-    components divided by one number, so distances between features are proportional to distances between patches.
-
-    Args:
-        images: (B, 3, H, W) in [0, 1]; some hundred.
+    Deterministic: the signs and the scale of the components are fixed. Features are the patches' coordinates along
+    the components divided by one number, so distances between features are proportional to distances between
+    patches.
     """
     config, model = tokenizer.config, tokenizer.model
     assert len(config.channel_mult) == 1, config.channel_mult

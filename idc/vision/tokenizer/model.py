@@ -27,13 +27,8 @@ SYSTEM = "image_tokenizer"
 
 
 class ImageTokenizer(nn.Module):
-    """Maps images to discrete codes (one of K per patch) and to features, and codes back to images.
-
-    Images are float BCHW in [0, 1] of side ``config.image_size``.
-
-    Attributes:
-        images_at_once: number of images that the encoder reads in one pass; default all.
-    """
+    """Maps images, float BCHW in [0, 1] of side ``config.image_size``, to discrete codes (one of K per patch) and to
+    features, and codes back to images. The encoder reads ``images_at_once``; None: all."""
 
     def __init__(self, config: TokenizerConfig) -> None:
         super().__init__()
@@ -130,11 +125,7 @@ class ImageTokenizer(nn.Module):
 
     @classmethod
     def load(cls, folder: Path | str) -> ImageTokenizer:
-        """Read an artifact, for inference.
-
-        Raises:
-            ValueError: it is not an image tokenizer, or a file is missing or does not fit the others.
-        """
+        """Read an artifact, for inference; ValueError as of :func:`read_config`."""
         artifact, config = _read(folder)
         tokenizer = cls(config)
         artifact.load_into(tokenizer)
@@ -152,11 +143,8 @@ def artifact_settings(config: TokenizerConfig) -> dict[str, Any]:
 
 
 def read_config(folder: Path | str) -> TokenizerConfig:
-    """The config of an artifact, without its weights and without diffusers, whose import takes seconds.
-
-    Raises:
-        ValueError: it is not an image tokenizer, or a file is missing or does not fit the others.
-    """
+    """The config of an artifact, without its weights and without diffusers, whose import takes seconds. ValueError:
+    it is not an image tokenizer, or a file is missing or does not fit the others."""
     return _read(folder)[1]
 
 

@@ -51,14 +51,7 @@ _NUM_PICTURES = 8
 
 
 class TokenizerTask(Task):
-    """Reconstruction, commitment and the moving codebook.
-
-    Args:
-        tokenizer: shape of the tokenizer.
-        loss: losses and codebook.
-        seed: seed of the draws for new codes.
-        grad_accumulation: micro-batches per optimizer step, ``train.grad_accumulation``.
-    """
+    """Reconstruction, commitment and the moving codebook."""
 
     step: Tensor
     code_counts: Tensor
@@ -133,7 +126,6 @@ class TokenizerTask(Task):
     # -- the codebook ------------------------------------------------------------------------------------------------
 
     def _gather(self, z_BND: Tensor, tokens_BN: Tensor | None, step: int) -> None:
-        """Add this micro-batch's share to the sums of the step."""
         rows = z_BND.flatten(0, 1)
         rank, world = _rank_and_world()
         first = (self._micro * world + rank) * len(rows)
@@ -285,13 +277,8 @@ def _rank_and_world() -> tuple[int, int]:
 
 
 class TokenizerImages:
-    """Dataset of the single images of pairs, before and after, prepared for the tokenizer.
-
-    Args:
-        rows: pairs with their encoded ``before`` and ``after``, by index.
-        augment: blend before and after, mirror, and skip the quantisation, by the settings of ``loss`` (for training).
-        limit: use only the first pairs, this many.
-    """
+    """Dataset of the single images of pairs, before and after, prepared for the tokenizer; with ``augment`` blended,
+    mirrored, and without quantisation by the settings of ``loss``. ``limit``: of pairs, the first."""
 
     def __init__(
         self,

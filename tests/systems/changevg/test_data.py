@@ -63,6 +63,12 @@ def test_captions_are_drawn_by_epoch_but_for_the_unchanged(pairs: str, tmp_path:
     assert {VOCABULARY.decode(written.get(0, epoch)["ids"]) for epoch in range(6)} == {SAME}
 
 
+def test_pairs_without_captions_are_no_samples(tmp_path: Path) -> None:
+    silent, other = replace(changed_pair(0, "train", "road"), captions=()), changed_pair(1, "train", "building")
+    data = samples(write_rows(tmp_path / "pairs", [silent, other]))
+    assert [data.rows[row]["pair_id"] for row in data.order] == ["train-1"]
+
+
 @pytest.mark.parametrize(("mask", "message"), [
     (None, "has no mask"),
     (encode_png(np.zeros((8, 9), np.uint8)), ": the mask has 9x8 pixels, its image after 32x32"),

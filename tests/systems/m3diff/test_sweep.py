@@ -14,9 +14,10 @@ from cluster.tune import run_sweep
 from idc.config import ConfigError, load
 from idc.data.pipeline import run_local
 from idc.sweep.config import SweepJob
-from idc.systems import load_captioner, wrap_base_step
+from idc.systems import load_captioner
 from idc.systems.m3diff.mixture import QUESTIONS
 from idc.systems.m3diff.sweep import Trial, ask_step
+from idc.systems.zeroshot.wrap import wrap_step
 from idc.training.artifact import WEIGHTS, read_artifact
 from idc.vlm.config import PAIR_PROMPT, GenerateConfig, PromptConfig
 from tests.systems.procap.world import World
@@ -97,7 +98,7 @@ def test_faults_are_named(world: World, sets: dict[str, Any], tmp_path: Path) ->
 def test_a_trained_model_asks_the_question_of_the_scored_set(tmp_path: Path, world: World) -> None:
     trial = load(Trial, None, settings_of(world, {}, **{"m3diff.mixture": None, "zero_shot": True}))
     (wrap,) = trial.steps(str(tmp_path)).work
-    wrap_base_step(wrap.payload, str(tmp_path / "trained"), run_local)
+    wrap_step(wrap.payload, str(tmp_path / "trained"), run_local)
     trained = read_artifact(tmp_path / "trained" / "artifact")
     question = PromptConfig(text="<image><image> And?").model_dump(mode="json")
     generation = GenerateConfig(max_new_tokens=3).model_dump(mode="json")

@@ -73,6 +73,6 @@ def test_stage_1_starts_from_clip_and_reads_bpe_without_marks(clip: str, world: 
     assert state["encoder.text_embedding.weight"].shape == (SIZE + ENCODER["text_length"], 32)
 
     data = PretrainDataset(world.procedures, ProcedureInfo.of(world.procedures), "train", job, words)
-    possible = [words.encode(text)[1:-1][: ENCODER["text_length"]] for text in data.source.rows[0]["captions"]]
+    possible = [words.encode(text)[1:-1][: ENCODER["text_length"]] for text in data.rows[0]["captions"]]
     assert [int(index) for index in data.get(0, 0)["text"] if index != 0] in possible
     start(world.finetune({"train.steps": 1}, pretrained=str(artifact.path)), tmp_path / "finetune")

@@ -44,9 +44,9 @@ def generator_of(warp: int, start: int = 0) -> np.random.Generator:
 
 
 def warped(data: PretrainDataset, index: int, warp: int, seed: int = 0) -> tuple[np.ndarray, Any, Any, Any]:
-    row = data.source.rows[index]
+    row = data.rows[index]
     which = [0, *row["keyframes"], 4]
-    frames = data.source.frames(row, which)
+    frames = data.frames(row, which)
     return frames, *data._warp(index, row, frames, which, generator_of(warp, seed))
 
 
@@ -78,8 +78,8 @@ def test_a_sample_depends_on_seed_epoch_and_index_alone(world: World) -> None:
 
 def test_the_parts_of_a_sample_belong_to_the_same_frames(world: World) -> None:
     data = dataset(world)
-    row, item = data.source.rows[2], data.get(2, 0)
-    pixels = torch.from_numpy(data.source.pixels(row, [0, *row["keyframes"], 4]))
+    row, item = data.rows[2], data.get(2, 0)
+    pixels = torch.from_numpy(data.pixels(row, [0, *row["keyframes"], 4]))
     with torch.no_grad():
         assert (ImageTokenizer.load(world.tokenizer).encode(as_images(pixels)).numpy() == item["tokens"]).all()
     captions = [caption[1:-1][:12] for caption in row["caption_ids"]]
@@ -105,8 +105,8 @@ def test_a_random_caption_and_an_unaligned_one_that_is_another(world: World) -> 
 
 def test_a_frame_of_another_procedure_is_put_in(world: World) -> None:
     two = dataset(world, world.pixels, "val")
-    two.source.rows = [two.source.rows[0], two.source.rows[2]]  # of different scenes
-    others = two.source.pixels(two.source.rows[1], range(5))
+    two.rows = [two.rows[0], two.rows[2]]  # of different scenes
+    others = two.pixels(two.rows[1], range(5))
     for seed in range(0, 40, 4):
         frames, after, recompute_index, recomputed = warped(two, 0, OTHERS_FRAME, seed)
         assert len(recompute_index) == len(recomputed) == 0
@@ -118,7 +118,7 @@ def test_frame_shuffle_is_never_the_identity(world: World) -> None:
     data = dataset(world)
     marks = np.arange(4).reshape(4, 1, 1) * np.ones((1, 16, 16), np.float16)
     for seed in range(0, 60, 4):
-        row = data.source.rows[0]
+        row = data.rows[0]
         after, *_ = data._warp(0, row, marks, [0, 1, 2, 4], generator_of(FRAME_SHUFFLE, seed))
         order = after[:, 0, 0].astype(int).tolist()
         assert sorted(order) == [0, 1, 2, 3]
@@ -179,13 +179,13 @@ def captioning(world: World, captions: str, max_length: int) -> FinetuneDataset:
 @pytest.mark.parametrize("max_length", [40, 5])
 def test_a_stage_2_sample_is_a_shifted_caption_that_ends_and_both_images(world: World, max_length: int) -> None:
     data = captioning(world, "random", max_length)
-    item, row = data.get(3, 1), data.source.rows[3]
+    item, row = data.get(3, 1), data.rows[3]
     assert item["ids"].shape == item["targets"].shape == (1, max_length - 1)
     targets = [word for word in item["targets"][0].tolist() if word != PAD]
     assert [word for word in item["ids"][0].tolist() if word != PAD] == [BOS, *targets[:-1]]
     assert targets[-1] == EOS
     assert targets[:-1] in [caption[1:-1][: max_length - 2] for caption in row["caption_ids"]]
-    assert np.array_equal(item["ends"], data.source.frames(row, [0, 4]))
+    assert np.array_equal(item["ends"], data.frames(row, [0, 4]))
     assert item["references"] == row["captions"]
 
 
@@ -193,7 +193,7 @@ def test_a_sample_with_all_captions_has_each_once_and_a_batch_pads_them(world: W
     data = captioning(world, "all", 40)
     items = [data.get(index, 0) for index in range(4)]
     for index, item in enumerate(items):
-        captions = data.source.rows[index]["caption_ids"]
+        captions = data.rows[index]["caption_ids"]
         assert item["ids"].shape == item["targets"].shape == (len(captions), 39)
         for targets, caption in zip(item["targets"], captions, strict=True):
             assert [BOS, *(word for word in targets.tolist() if word != PAD)] == caption

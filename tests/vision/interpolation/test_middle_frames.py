@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from idc.vision.interpolation.middle_frames import DISFlow, LinearBlend, _mean_difference, interpolate, make_middle
+from idc.vision.interpolation.middle_frames import _mean_difference, flow_middle, interpolate, linear_blend, make_middle
 from tests.vision.scenes import scene
 
 
@@ -23,7 +23,7 @@ def error(first: np.ndarray, second: np.ndarray) -> float:
 
 def test_order_and_number_of_frames() -> None:
     before, after = np.zeros((4, 5, 3), np.uint8), np.full((4, 5, 3), 160, np.uint8)
-    frames = interpolate(before, after, 3, LinearBlend())
+    frames = interpolate(before, after, 3, linear_blend)
     assert frames.shape == (9, 4, 5, 3)
     assert frames.dtype == np.uint8
     assert frames[:, 0, 0, 0].tolist() == [0, 20, 40, 60, 80, 100, 120, 140, 160]
@@ -31,7 +31,7 @@ def test_order_and_number_of_frames() -> None:
 
 def test_other_sizes_and_unknown_interpolations_are_refused() -> None:
     with pytest.raises(ValueError, match=r"before is \(4, 5, 3\), after is \(4, 6, 3\)"):
-        interpolate(np.zeros((4, 5, 3), np.uint8), np.zeros((4, 6, 3), np.uint8), 1, LinearBlend())
+        interpolate(np.zeros((4, 5, 3), np.uint8), np.zeros((4, 6, 3), np.uint8), 1, linear_blend)
     with pytest.raises(ValueError, match="no interpolation is called 'film'; there are: dis, blend, vfiformer"):
         make_middle("film")
 
@@ -45,24 +45,24 @@ def test_the_mean_over_the_channels_is_numpys_to_the_bit() -> None:
 def test_flow_finds_the_middle_of_a_motion_and_its_recursion_moves_evenly() -> None:
     first, half, second = textured(96, 128), textured(96, 128, 3), textured(96, 128, 6)
     inner = np.s_[8:-8, 16:-16]
-    made = DISFlow()(first, second)
+    made = flow_middle(first, second)
     assert error(made[inner], half[inner]) < 2.0
-    assert error(LinearBlend()(first, second)[inner], half[inner]) > 5 * error(made[inner], half[inner])
-    assert np.array_equal(DISFlow()(first, second), made)
-    for n, frame in enumerate(interpolate(first, textured(96, 128, 8), 3, DISFlow())):
+    assert error(linear_blend(first, second)[inner], half[inner]) > 5 * error(made[inner], half[inner])
+    assert np.array_equal(flow_middle(first, second), made)
+    for n, frame in enumerate(interpolate(first, textured(96, 128, 8), 3, flow_middle)):
         assert error(frame[inner], textured(96, 128, n)[inner]) < 4.0, n
 
 
 @pytest.mark.parametrize(("first", "second"), [("red", "blue"), (None, "yellow"), ("green", None)])
 def test_colour_change_and_appearance_fade(first: str | None, second: str | None) -> None:
     before, after = scene(first), scene(second)
-    assert error(DISFlow()(before, after), LinearBlend()(before, after)) < 3.0
+    assert error(flow_middle(before, after), linear_blend(before, after)) < 3.0
 
 
 @pytest.mark.parametrize("size", [(1, 1), (7, 5), (16, 300), (240, 320)])
 def test_any_size_and_equal_images_stay_as_they_are(size: tuple[int, int]) -> None:
     first, second = textured(*size), textured(*size, shift=1.5)
-    frames = interpolate(first, second, 1, DISFlow())
+    frames = interpolate(first, second, 1, flow_middle)
     assert frames.shape == (3, *size, 3)
-    assert error(frames[1], LinearBlend()(first, second)) < 12
-    assert (interpolate(first, first, 1, DISFlow()) == first).all()
+    assert error(frames[1], linear_blend(first, second)) < 12
+    assert (interpolate(first, first, 1, flow_middle) == first).all()

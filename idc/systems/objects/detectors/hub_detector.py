@@ -125,10 +125,7 @@ class HubDetector:
 
 def hub_identity(source: str) -> str:
     """The revision of a model of the hub, which is downloaded if it is not here; of a folder, a hash of its files.
-
-    Raises:
-        ValueError: as :class:`HubDetector`, of what is seen without loading it.
-    """
+    ValueError as of :class:`HubDetector`, of what is seen without loading it."""
     folder = _located(source)
     kind = _detector_type(folder, source)
     try:
@@ -139,7 +136,6 @@ def hub_identity(source: str) -> str:
 
 
 def _located(source: str) -> Path:
-    """The folder with a model's files."""
 
     def refuse_other_tasks(folder: Path) -> None:
         _detector_type(folder, source)
@@ -153,7 +149,6 @@ def _located(source: str) -> Path:
 
 
 def _detector_type(folder: Path, source: str) -> str:
-    """The ``model_type`` of a detector."""
     try:
         kind = model_type(folder)
     except ValueError as error:
@@ -182,10 +177,7 @@ def _processor(folder: Path, takes_words: bool) -> Any:
 
 def _texts(words: Sequence[str], joined: bool, processor: Any, config: Any) -> list[str]:
     """The texts that ask for classes: one each, or words that Grounding DINO's processor joins to a single text.
-
-    Raises:
-        ValueError: the model would cut a text off, or could not tell its words apart.
-    """
+    ValueError: the model would cut a text off, or could not tell its words apart."""
     texts = list(words) if joined else [f"a photo of a {word}" for word in words]
     limit = config.max_text_len if joined else processor.tokenizer.model_max_length
     for text in [". ".join(texts) + "."] if joined else texts:
@@ -212,7 +204,6 @@ def _class_of_tokens(tokens: Sequence[int], tokenizer: Any, classes: Sequence[st
 
 
 def _detections(result: Any, names: Sequence[str | None], image: np.ndarray, low: float) -> Detections:
-    """What post-processing returned, without boxes that have no class."""
     kept = [index for index, name in enumerate(names) if name is not None]
     boxes, scores = (result[key].float().cpu().numpy()[kept] for key in ("boxes", "scores"))
     return detections_of(boxes, [str(names[index]) for index in kept], scores, image, low)

@@ -26,11 +26,7 @@ class OnnxHeader(NamedTuple):
 
 
 def read_onnx_header(path: Path) -> OnnxHeader:
-    """The header of a file.
-
-    Raises:
-        ValueError: it is not an ONNX file.
-    """
+    """The header of a file; ValueError if it is not an ONNX file."""
     try:
         model = list(_fields(memoryview(path.read_bytes())))
         graph = [field for number, value in model if number == _GRAPH for field in _fields(value)]

@@ -29,14 +29,8 @@ _OVERLAP = 0.45
 
 
 class YoloxDetector:
-    """The network of a file, image by image: an exported file has a batch of 1.
-
-    Args:
-        path: as :attr:`idc.captioning.objects_config.ObjectsConfig.detector`.
-
-    Raises:
-        ValueError: there is no such file, or it is not a YOLOX network.
-    """
+    """The network of a file, :attr:`idc.captioning.objects_config.ObjectsConfig.detector`, image by image: an
+    exported file has a batch of 1. ValueError: there is no such file, or it is not a YOLOX network."""
 
     low = 0.2
     """As of the embedded detector: a box says that an object may be there."""
@@ -108,11 +102,7 @@ class YoloxDetector:
 
 
 def yolox_identity(path: Path | str) -> str:
-    """The hash of a file.
-
-    Raises:
-        ValueError: there is none, or it is not of ONNX.
-    """
+    """The hash of a file; ValueError if there is none, or it is not of ONNX."""
     return file_hash(_onnx_file(path)[0])
 
 
@@ -131,7 +121,6 @@ def _refused(path: Path, reason: str) -> ValueError:
 
 
 def _input_size(path: Path, header: OnnxHeader) -> tuple[int, int]:
-    """Height and width of the input."""
     shapes = list(header.inputs.values())
     if len(shapes) != 1 or len(shapes[0]) != 4 or shapes[0][1] != 3 or shapes[0][0] not in (1, None):
         shown = " and ".join(str(shape).replace("None", "?") for shape in shapes)

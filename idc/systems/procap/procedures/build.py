@@ -17,10 +17,9 @@ from idc.data.schema import PAIR_SCHEMA_VERSION
 from idc.data.store import DatasetFolder, Manifest, fingerprint, iter_rows, read_manifest
 from idc.data.text import Vocabulary
 from idc.systems.procap.procedures.config import ProceduresConfig
-from idc.systems.procap.procedures.similarity import kinds_of
 from idc.systems.procap.procedures.stages import stages
 from idc.training.hashing import content_or_id
-from idc.vision.interpolation.convert import load_vfiformer
+from idc.vision.interpolation.model import load_vfiformer
 from idc.vision.pretrained import network_fingerprint
 from idc.vision.tokenizer.model import read_config
 
@@ -78,7 +77,7 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
     pairs.need_images(config.pairs)
     source = FolderSource(config.pairs, chunk_size=config.pairs_per_chunk, kind="pairs", limit=config.max_pairs)
     vocabulary = training_vocabulary(config)
-    if "text" in kinds_of(config.strategy) and pairs.num_rows and pairs.num_without_captions == pairs.num_rows:
+    if "text" in config.kinds and pairs.num_rows and pairs.num_without_captions == pairs.num_rows:
         raise ValueError(
             f"strategy={config.strategy!r} compares frames with captions, and no pair of {config.pairs} has one; "
             "take strategy=visual"
@@ -115,19 +114,12 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
 
 def identity(config: ProceduresConfig, vocabulary: Vocabulary | None = None) -> str:
     """Fingerprint of the procedures of a config: its settings, and everything it reads by content, never by path.
-
-    This is the only definition: it marks the folder of procedures (:func:`build`) and names the step of a sweep.
-
-    Args:
-        vocabulary: :func:`training_vocabulary` of the config, if it was read already.
-
-    Raises:
-        ValueError: an input is not usable, see :func:`build`.
-    """
+    The only definition: it marks the folder (:func:`build`) and names the step of a sweep. ValueError: an input is
+    not usable."""
     weights, prints = config.interpolation_weights, list[str]()
     if weights is not None:
         load_vfiformer(weights)  # to fail before the build
-    if "text" in kinds_of(config.strategy):
+    if "text" in config.kinds:
         assert config.pair_encoder is not None
         prints = ["pair_encoder", network_fingerprint(config.pair_encoder)]
     return fingerprint(
@@ -146,12 +138,11 @@ def identity(config: ProceduresConfig, vocabulary: Vocabulary | None = None) -> 
 def _settings(config: ProceduresConfig) -> dict[str, Any]:
     """Settings that the procedures depend on, without those that the strategy ignores, and without its default."""
     settings = config.model_dump(mode="json", exclude=_PERFORMANCE)
-    kinds = kinds_of(config.strategy)
     if config.strategy == "visual":
         del settings["strategy"]
-    if not kinds:
+    if not config.kinds:
         del settings["temperature"]
-    if "visual" not in kinds:
+    if "visual" not in config.kinds:
         del settings["similarity"]
     if settings.get("similarity") != "dinov2":
         del settings["dinov2"]

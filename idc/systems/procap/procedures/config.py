@@ -10,6 +10,11 @@ from pydantic import Field
 from idc.config import ConfigModel, missing
 from idc.data.manifest import missing_pairs
 
+Kind = Literal["text", "visual"]
+_KINDS: dict[str, tuple[Kind, ...]] = {
+    "mixed": ("text", "visual"), "visual": ("visual",), "visual_text": ("text",),
+}  # fmt: skip
+
 
 class ProceduresConfig(ConfigModel):
     """How procedures are built from pairs (ProCap, sections 3.1.1 and 3.1.2)."""
@@ -79,7 +84,7 @@ class ProceduresConfig(ConfigModel):
     def errors(self) -> Iterator[str]:
         if self.num_keyframes > self.num_between:
             yield f"num_keyframes: {self.num_keyframes} cannot be drawn from 2^depth - 1 = {self.num_between} frames"
-        if self.strategy in ("visual_text", "mixed") and self.pair_encoder is None:
+        if "text" in self.kinds and self.pair_encoder is None:
             yield (
                 f"strategy: {self.strategy!r} needs pair_encoder (jobs/train_pair_encoder.py makes one); 'visual' does "
                 "not"
@@ -95,6 +100,11 @@ class ProceduresConfig(ConfigModel):
         yield from missing(self.pair_encoder, "pair_encoder")
         yield from missing(self.vocabulary, "vocabulary")
         yield from missing(self.interpolation_weights, "interpolation_weights")
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of similarity that the strategy needs."""
+        return _KINDS.get(self.strategy, ())
 
     @property
     def num_between(self) -> int:  # l

@@ -9,37 +9,33 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from idc.data.text import Vocabulary
 from idc.systems.procap.procedures.config import ProceduresConfig
-from idc.systems.procap.procedures.stages import Interpolate, Score, stages
+from idc.systems.procap.procedures.stages import Interpolate, Score
 from idc.vision.tokenizer.model import ImageTokenizer, to_images
 
 
 class KeyFrames:
-    """Computes the features of before, key frames and after of a pair, as a folder of procedures stores them.
+    """Computes the features of before, key frames and after of a pair, as a folder of procedures with these settings
+    stores them.
 
     The draw by confidence is seeded by the settings' seed and the pixels of the two images: the same pair always has
     the same draw, but not that of its stored procedure, which is seeded by the pair's id.
-
-    Args:
-        config: the settings that a folder of procedures was built with.
-        tokenizer: the tokenizer that it was built with.
 
     Raises:
         ValueError: weights that the settings name cannot be loaded, or the key frames were drawn with captions.
     """
 
     def __init__(self, config: ProceduresConfig, tokenizer: ImageTokenizer) -> None:
-        if config.strategy in ("visual_text", "mixed"):
+        if "text" in config.kinds:
             raise ValueError(
                 "procedure=frames: the key frames of these procedures were drawn with captions, which a new pair does "
                 "not have; build procedures with strategy=visual or uniform"
             )
         here = config.model_copy(update={"cpus_per_actor": float(torch.get_num_threads())})  # stages set the threads
-        parts = {spec.cls: spec.kwargs for spec in stages(here, tokenizer.config, Vocabulary([]))}
+        settings = here.model_dump(mode="json")
         self.config, self.tokenizer = config, tokenizer
-        self.interpolate = Interpolate(**parts[Interpolate])
-        self.score = Score(**parts[Score])
+        self.interpolate = Interpolate(settings, tokenizer.config.model_dump(mode="json"))
+        self.score = Score(settings)
 
     @torch.no_grad()
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import numpy as np
 
-Kind = Literal["text", "visual"]
-Strategy = Literal["visual", "visual_text", "mixed", "random", "uniform"]
+from idc.systems.procap.procedures.config import Kind, ProceduresConfig
+
 Ends = tuple[np.ndarray, np.ndarray]
 """(s(before, .), s(., after)) of eq. 2, each (l,), of the frames between."""
-
-
 Similarity = Callable[[np.ndarray, np.ndarray, Sequence[str]], Ends | None]
 """s of eq. 2 of the frames between, or None if it cannot be computed. Of frames, uint8 (l + 2, H, W, 3), before first
 and after last; the tokenizer's features of them, float (l + 2, n_I, d_z); captions, what changed, maybe none."""
@@ -28,41 +25,31 @@ def tokenizer_similarity(frames: np.ndarray, features: np.ndarray, captions: Seq
     return _cosines(features - features.mean(axis=(0, 1)))
 
 
-class Dinov2Similarity:
-    """Cosine of DINOv2's class token after the last norm (eq. 11).
+def dinov2_similarity(source: str) -> Similarity:
+    """Cosine of DINOv2's class token after the last norm (eq. 11); ValueError if ``source`` is not a DINOv2, or
+    cannot be reached."""
+    from idc.vision.features import Dinov2Features
 
-    Args:
-        source: a local folder or a hub id.
-
-    Raises:
-        ValueError: it is not a DINOv2, or cannot be reached.
-    """
-
-    def __init__(self, source: str) -> None:
-        from idc.vision.features import Dinov2Features
-
-        self.features = Dinov2Features(source)
-
-    def __call__(self, frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> Ends:
-        return _cosines(self.features(frames)[:, None])
+    read = Dinov2Features(source)
+    return lambda frames, features, captions: _cosines(read(frames)[:, None])
 
 
-class PairEncoderSimilarity:
+def pair_encoder_similarity(folder: str) -> Similarity:
     """Cosine of the pairs (before, frame) and (frame, after) with the caption, mean over the captions (eq. 12)."""
+    import torch
 
-    def __init__(self, folder: str) -> None:
-        import torch
+    from idc.vision.pair_encoder.model import PairEncoder
 
-        from idc.vision.pair_encoder.model import PairEncoder
+    encoder = PairEncoder.load(folder, "cuda" if torch.cuda.is_available() else "cpu")
 
-        self.encoder = PairEncoder.load(folder, "cuda" if torch.cuda.is_available() else "cpu")
-
-    def __call__(self, frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> Ends | None:
+    def similarity(frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> Ends | None:
         if not captions:
             return None
-        texts = self.encoder.encode_texts(list(captions))
-        to_frame, from_frame = self.encoder.encode_steps(frames)
+        texts = encoder.encode_texts(list(captions))
+        to_frame, from_frame = encoder.encode_steps(frames)
         return (to_frame @ texts.T).mean(1), (from_frame @ texts.T).mean(1)
+
+    return similarity
 
 
 def _cosines(vectors: np.ndarray) -> Ends:
@@ -72,85 +59,39 @@ def _cosines(vectors: np.ndarray) -> Ends:
     return (between * unit[0]).sum(2).mean(1), (between * unit[-1]).sum(2).mean(1)
 
 
-# -- confidence --------------------------------------------------------------------------------------------------
-
-
 class Sampling:
-    """Computes the confidence of a pair's frames by one strategy; loads only the models that the strategy needs.
+    """Computes the confidence of a pair's frames by the strategy; loads only the models that it needs."""
 
-    Args:
-        similarity, others: settings of :class:`.config.ProceduresConfig` that the strategy needs.
-    """
-
-    def __init__(
-        self,
-        strategy: Strategy,
-        *,
-        similarity: str = "tokenizer",
-        dinov2: str = "",
-        pair_encoder: str | None = None,
-        mix: float | None = None,
-        temperature: float = 1.0,
-        num_keyframes: int = 1,
-    ) -> None:
-        assert strategy != "mixed" or mix is not None
-        self.strategy = strategy
-        self.mix = mix
-        self.temperature = temperature
-        self.num_keyframes = num_keyframes
-        self.visual: Similarity | None = None
-        self.visual_text: Similarity | None = None
-        if "visual" in kinds_of(strategy):
-            self.visual = Dinov2Similarity(dinov2) if similarity == "dinov2" else tokenizer_similarity
-        if "text" in kinds_of(strategy):
-            assert pair_encoder is not None
-            self.visual_text = PairEncoderSimilarity(pair_encoder)
+    def __init__(self, config: ProceduresConfig) -> None:
+        self.config = config
+        self.similarities: dict[Kind, Similarity] = {}
+        if "text" in config.kinds:
+            assert config.pair_encoder is not None
+            self.similarities["text"] = pair_encoder_similarity(config.pair_encoder)
+        if "visual" in config.kinds:
+            dinov2 = config.similarity == "dinov2"
+            self.similarities["visual"] = dinov2_similarity(config.dinov2) if dinov2 else tokenizer_similarity
 
     def __call__(self, frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> np.ndarray:
         """Confidence (l,) float32 of the frames between, of what :data:`Similarity` takes."""
-        between = len(frames) - 2
-        if self.strategy == "uniform":
-            return only(evenly_spaced(between, self.num_keyframes), between)
-        if self.strategy == "random":
-            return equal_confidence(between)
-        visual = self.visual(frames, features, captions) if self.visual is not None else None
-        text = self.visual_text(frames, features, captions) if self.visual_text is not None else None
-        if self.strategy == "mixed":
-            if text is None or visual is None:
-                return equal_confidence(between)
-            assert self.mix is not None
-            parts = [_to_unit(squared_difference(*ends)) for ends in (text, visual)]
-            return _confidence_of(self.mix * parts[0] + (1 - self.mix) * parts[1], self.temperature)
-        ends = text if self.strategy == "visual_text" else visual
-        return equal_confidence(between) if ends is None else confidence(*ends, self.temperature)
-
-
-def kinds_of(strategy: Strategy) -> tuple[Kind, ...]:
-    """The kinds of similarity that a strategy needs."""
-    kinds: dict[Strategy, tuple[Kind, ...]] = {
-        "mixed": ("text", "visual"), "visual": ("visual",), "visual_text": ("text",),
-    }  # fmt: skip
-    return kinds.get(strategy, ())
+        config, between = self.config, len(frames) - 2
+        if config.strategy == "uniform":  # exactly these are drawn
+            numbers = np.arange(1, between + 1)
+            return np.isin(numbers, evenly_spaced(between, config.num_keyframes)).astype(np.float32)
+        ends = [similarity(frames, features, captions) for similarity in self.similarities.values()]
+        differences = [_squared_difference(*pair) for pair in ends if pair is not None]
+        if len(differences) < max(1, len(ends)):
+            return np.full(between, 1 - 1 / between, np.float32)  # eq. 2 of equal similarities
+        if config.strategy == "mixed":
+            text, visual = map(_to_unit, differences)
+            differences = [config.mix * text + (1 - config.mix) * visual]
+        return _confidence_of(differences[0], config.temperature)
 
 
 def confidence(s_before: np.ndarray, s_after: np.ndarray, temperature: float = 1.0) -> np.ndarray:
-    """w = 1 - softmax((s_before - s_after)^2 / temperature), eq. 2: (l,) to (l,) float32.
-
-    High for frames half way in meaning. The paper has no temperature (1). Cosines of frames of one pair differ little,
-    their squared differences even less, so at 1 the softmax is nearly uniform, w is about 1 - 1/l for all, and the draw
-    is nearly uniform too; with a temperature of the order of the squared differences the scores differ.
-    """
-    return _confidence_of(squared_difference(s_before, s_after), temperature)
-
-
-def squared_difference(s_before: np.ndarray, s_after: np.ndarray) -> np.ndarray:
-    """(s_before - s_after)^2 of eq. 2, float64."""
-    return np.square(s_before.astype(np.float64) - s_after)
-
-
-def equal_confidence(between: int) -> np.ndarray:
-    """The confidence by eq. 2 of frames with equal similarities: 1 - 1/l for each, (l,) float32."""
-    return np.full(between, 1 - 1 / between, np.float32)
+    """w = 1 - softmax((s_before - s_after)^2 / temperature), eq. 2: (l,) to (l,) float32, high for frames half way in
+    meaning. The paper has no temperature, see :attr:`ProceduresConfig.temperature`."""
+    return _confidence_of(_squared_difference(s_before, s_after), temperature)
 
 
 def evenly_spaced(between: int, k: int) -> list[int]:
@@ -158,11 +99,8 @@ def evenly_spaced(between: int, k: int) -> list[int]:
     return [int(np.rint(n / (k + 1) * (between + 1))) for n in range(1, k + 1)]
 
 
-def only(keyframes: Sequence[int], between: int) -> np.ndarray:
-    """The confidence (l,) float32 with which exactly these frames, of 1..l, are drawn."""
-    weight = np.zeros(between, np.float32)
-    weight[np.asarray(keyframes) - 1] = 1
-    return weight
+def _squared_difference(s_before: np.ndarray, s_after: np.ndarray) -> np.ndarray:
+    return np.square(s_before.astype(np.float64) - s_after)
 
 
 def _confidence_of(difference: np.ndarray, temperature: float) -> np.ndarray:
@@ -178,13 +116,8 @@ def _to_unit(values: np.ndarray) -> np.ndarray:
 
 
 def sample_keyframes(confidence: np.ndarray, k: int, rng: np.random.Generator) -> list[int]:
-    """Draw k frames without replacement, in proportion to their confidence: ascending indices into 1..l.
-
-    Index 0 is the frame before; the l frames between are 1..l, as in a stored procedure.
-
-    Raises:
-        ValueError: there are fewer than k frames.
-    """
+    """Draw k frames without replacement, in proportion to their confidence: ascending indices into 1..l, as in a
+    stored procedure, whose index 0 is the frame before. ValueError: there are fewer than k frames."""
     if k > len(confidence):
         raise ValueError(f"{k} key frames cannot be drawn from {len(confidence)} frames")
     # A draw without replacement needs k weights above 0.

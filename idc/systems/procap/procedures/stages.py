@@ -1,8 +1,11 @@
-"""The four stages that turn pairs into procedures: interpolate, tokenise, score, pack (:mod:`idc.data.pipeline`)."""
+"""The four stages that turn pairs into procedures: interpolate, tokenise, score, pack (:mod:`idc.data.pipeline`).
+
+Each is made of ``config``, a dumped :class:`ProceduresConfig`, and adds columns to the rows without an error."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,31 +16,40 @@ from idc.data.images import ImageError, decode_image, encode_png
 from idc.data.pipeline import Batch, StageSpec, good_rows, with_errors
 from idc.data.text import Vocabulary
 from idc.systems.procap.procedures.config import ProceduresConfig
-from idc.systems.procap.procedures.similarity import Sampling, kinds_of, pair_rng, sample_keyframes
+from idc.systems.procap.procedures.similarity import Sampling, pair_rng, sample_keyframes
 from idc.vision.interpolation.middle_frames import interpolate, make_middle
 from idc.vision.tokenizer.config import TokenizerConfig
 from idc.vision.tokenizer.model import ImageTokenizer, prepare_frame, to_images
 
 
-class Interpolate:
-    """Replaces ``before``, ``after`` (bytes or pixels) by ``frames``: uint8 (l + 2, H, W, 3), at the tokenizer's
-    size."""
+def _set_threads(config: ProceduresConfig) -> None:
+    if not torch.cuda.is_available():
+        torch.set_num_threads(max(1, math.floor(config.cpus_per_actor)))
 
-    def __init__(
-        self, tokenizer: dict[str, Any], depth: int, interpolation: str, weights: str | None = None, threads: int = 1
-    ) -> None:
+
+def _with_columns(batch: Batch, names: Sequence[str], rows: Mapping[int, Sequence[Any]]) -> Batch:
+    """The batch with more columns: the values of ``rows``, by their number, and None in all others."""
+    count = range(len(batch["error"]))
+    return {
+        **batch,
+        **{name: [rows[i][at] if i in rows else None for i in count] for at, name in enumerate(names)},
+    }
+
+
+class Interpolate:
+    """Replaces ``before``, ``after`` (bytes or pixels) by ``frames``: uint8 (l + 2, H, W, 3), of the tokenizer."""
+
+    def __init__(self, config: dict[str, Any], tokenizer: dict[str, Any]) -> None:
         import cv2
 
         cv2.setNumThreads(1)
-        if interpolation == "vfiformer" and not torch.cuda.is_available():
-            torch.set_num_threads(threads)
-        self.tokenizer = TokenizerConfig(**tokenizer)
-        self.depth = depth
-        self.middle = make_middle(interpolation, weights)
+        self.config, self.tokenizer = ProceduresConfig.model_validate(config), TokenizerConfig(**tokenizer)
+        if self.config.interpolation == "vfiformer":
+            _set_threads(self.config)
+        self.middle = make_middle(self.config.interpolation, self.config.interpolation_weights)
 
     def __call__(self, batch: Batch) -> Batch:
-        batch = with_errors(batch)
-        frames: list[np.ndarray | None] = [None] * len(batch["error"])
+        batch, rows = with_errors(batch), {}
         for i in good_rows(batch):
             name = "before"
             try:
@@ -47,8 +59,9 @@ class Interpolate:
             except ImageError as error:
                 batch["error"][i] = f"{error.code}: {name}{', ' + error.detail if error.detail else ''}"
                 continue
-            frames[i] = interpolate(before, after, self.depth, self.middle)
-        return {**{key: value for key, value in batch.items() if key not in ("before", "after")}, "frames": frames}
+            rows[i] = [interpolate(before, after, self.config.depth, self.middle)]
+        left = {key: value for key, value in batch.items() if key not in ("before", "after")}
+        return _with_columns(left, ["frames"], rows)
 
     def _frame(self, image: bytes | np.ndarray) -> np.ndarray:
         return prepare_frame(image if isinstance(image, np.ndarray) else decode_image(image), self.tokenizer)
@@ -60,121 +73,82 @@ class Tokenize:
     On a GPU under bf16 autocast; on a CPU in float32: CPUs without bf16 units emulate it, 10 to 20 times slower.
     """
 
-    def __init__(self, tokenizer: str, frames_per_batch: int, threads: int) -> None:
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = ProceduresConfig.model_validate(config)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        if self.device.type == "cpu":
-            torch.set_num_threads(threads)
-        self.model = ImageTokenizer.load(tokenizer).to(self.device)
-        self.frames_per_batch = frames_per_batch
+        _set_threads(self.config)
+        self.model = ImageTokenizer.load(self.config.tokenizer).to(self.device)
 
     @torch.inference_mode()
     def __call__(self, batch: Batch) -> Batch:
-        batch = with_errors(batch)
-        rows = good_rows(batch)
-        tokens: list[np.ndarray | None] = [None] * len(batch["error"])
-        features: list[np.ndarray | None] = [None] * len(batch["error"])
-        at_once = max(1, self.frames_per_batch // max((len(batch["frames"][i]) for i in rows), default=1))
-        for start in range(0, len(rows), at_once):
-            chunk = rows[start : start + at_once]
+        batch, rows = with_errors(batch), dict[int, Sequence[Any]]()
+        good = good_rows(batch)
+        at_once = max(1, self.config.frames_per_batch // max((len(batch["frames"][i]) for i in good), default=1))
+        for start in range(0, len(good), at_once):
+            chunk = good[start : start + at_once]
             images = to_images(np.concatenate([batch["frames"][i] for i in chunk]), self.device)
             if self.device.type == "cpu":
                 images = images.contiguous(memory_format=torch.channels_last)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-                t, f = self.model.tokens_and_features(images)
-            all_tokens, all_features = t.to(torch.int16).cpu().numpy(), f.to(torch.float16).cpu().numpy()
+                tokens, features = self.model.tokens_and_features(images)
             ends = np.cumsum([len(batch["frames"][i]) for i in chunk])[:-1]
-            for i, row_tokens, row_features in zip(
-                chunk, np.split(all_tokens, ends), np.split(all_features, ends), strict=True
-            ):
-                tokens[i], features[i] = row_tokens, row_features
-        return {**batch, "tokens": tokens, "features": features}
+            stored = (tokens.to(torch.int16).cpu().numpy(), features.to(torch.float16).cpu().numpy())
+            rows |= zip(chunk, zip(*(np.split(part, ends) for part in stored), strict=True), strict=True)
+        return _with_columns(batch, ["tokens", "features"], rows)
 
 
 class Score:
     """Adds the ``confidence`` float32 (l,) of the frames between, and the ``keyframes`` drawn by it."""
 
-    def __init__(self, seed: int, num_keyframes: int, threads: int, **sampling: Any) -> None:
-        if not torch.cuda.is_available():
-            torch.set_num_threads(threads)
-        self.sampling = Sampling(num_keyframes=num_keyframes, **sampling)
-        self.num_keyframes = num_keyframes
-        self.seed = seed
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.config = ProceduresConfig.model_validate(config)
+        _set_threads(self.config)
+        self.sampling = Sampling(self.config)
 
     def __call__(self, batch: Batch) -> Batch:
-        batch = with_errors(batch)
-        weights: list[np.ndarray | None] = [None] * len(batch["error"])
-        keyframes: list[list[int] | None] = [None] * len(batch["error"])
+        batch, rows = with_errors(batch), {}
         for i in good_rows(batch):
             weight = self.sampling(batch["frames"][i], batch["features"][i], batch["captions"][i])
-            weights[i] = weight
-            keyframes[i] = sample_keyframes(weight, self.num_keyframes, pair_rng(self.seed, batch["pair_id"][i]))
-        return {**batch, "confidence": weights, "keyframes": keyframes}
+            rng = pair_rng(self.config.seed, batch["pair_id"][i])
+            rows[i] = weight, sample_keyframes(weight, self.config.num_keyframes, rng)
+        return _with_columns(batch, ["confidence", "keyframes"], rows)
 
 
 class Pack:
     """Encodes everything as it is stored: PNG frames, bytes, caption ids."""
 
     def __init__(self, words: list[str], store_features: bool) -> None:
-        self.vocabulary = Vocabulary(words)
-        self.store_features = store_features
+        self.vocabulary, self.store_features = Vocabulary(words), store_features
 
     def __call__(self, batch: Batch) -> Batch:
         batch = with_errors(batch)
-        rows = set(good_rows(batch))
-        packed = [self._row(batch, i) if i in rows else _NOTHING for i in range(len(batch["error"]))]
-        return {**batch, **{name: [row[name] for row in packed] for name in _NOTHING}}
-
-    def _row(self, batch: Batch, i: int) -> dict[str, Any]:
-        return {
-            "frames": [encode_png(frame, compress_level=1) for frame in batch["frames"][i]],
-            "keyframes": batch["keyframes"][i],
-            "confidence": batch["confidence"][i].tolist(),
-            "tokens": batch["tokens"][i].tobytes(),
-            "features": batch["features"][i].tobytes() if self.store_features else None,
-            "caption_ids": [self.vocabulary.encode(caption) for caption in batch["captions"][i]],
+        rows = {
+            i: [
+                [encode_png(frame, compress_level=1) for frame in batch["frames"][i]],
+                batch["keyframes"][i],
+                batch["confidence"][i].tolist(),
+                batch["tokens"][i].tobytes(),
+                batch["features"][i].tobytes() if self.store_features else None,
+                [self.vocabulary.encode(caption) for caption in batch["captions"][i]],
+            ]
+            for i in good_rows(batch)
         }
-
-
-_SCORING = {
-    "seed", "num_keyframes", "strategy", "similarity", "dinov2", "pair_encoder", "mix", "temperature",
-}  # fmt: skip
-"""Settings of :class:`Score`."""
-_NOTHING: dict[str, Any] = dict.fromkeys(("frames", "keyframes", "confidence", "tokens", "features", "caption_ids"))
+        return _with_columns(batch, ["frames", "keyframes", "confidence", "tokens", "features", "caption_ids"], rows)
 
 
 def stages(config: ProceduresConfig, tokenizer: TokenizerConfig, vocabulary: Vocabulary) -> list[StageSpec]:
     """The stages with their resources. Without a GPU all run in the same processes; with one, the stages that run a
     network have processes of their own: tokenising, and scoring by DINOv2 or the pair encoder."""
-    threads = max(1, math.floor(config.cpus_per_actor))
-    interpolating = StageSpec(
-        Interpolate,
-        {
-            "tokenizer": tokenizer.model_dump(mode="json"),
-            "depth": config.depth,
-            "interpolation": config.interpolation,
-            "weights": config.interpolation_weights,
-            "threads": threads,
-        },
-        num_cpus=config.cpus_per_actor,
-        concurrency=config.actors,
-    )
-    tokenising = replace(
-        interpolating,
-        cls=Tokenize,
-        kwargs={"tokenizer": config.tokenizer, "frames_per_batch": config.frames_per_batch, "threads": threads},
-    )
+    settings = {"config": config.model_dump(mode="json")}
+    kwargs = {**settings, "tokenizer": tokenizer.model_dump(mode="json")}
+    interpolating = StageSpec(Interpolate, kwargs, num_cpus=config.cpus_per_actor, concurrency=config.actors)
+    tokenising = replace(interpolating, cls=Tokenize, kwargs=settings)
     if config.gpus_per_actor > 0:
         tokenising = replace(tokenising, num_cpus=1.0, num_gpus=config.gpus_per_actor, concurrency=1)
-    kinds = kinds_of(config.strategy)
-    network = "text" in kinds or ("visual" in kinds and config.similarity == "dinov2")
-    scoring = replace(
-        tokenising if network else interpolating,
-        cls=Score,
-        kwargs={"threads": threads, **config.model_dump(include=_SCORING)},
-    )
-    packing = replace(
-        interpolating, cls=Pack, kwargs={"words": vocabulary.words, "store_features": config.store_features}
-    )
+    network = "text" in config.kinds or ("visual" in config.kinds and config.similarity == "dinov2")
+    scoring = replace(tokenising if network else interpolating, cls=Score, kwargs=settings)
+    words = {"words": vocabulary.words, "store_features": config.store_features}
+    packing = replace(interpolating, cls=Pack, kwargs=words)
     if config.gpus_per_actor > 0 and config.interpolation == "vfiformer":
         # equal needs: it shares the tokenizer's process, and its GPU
         interpolating = replace(tokenising, cls=interpolating.cls, kwargs=interpolating.kwargs)

@@ -17,7 +17,7 @@ from idc.data.text import BOS, EOS, Vocabulary
 from idc.systems.procap.procedures.build import build
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.procap.procedures.similarity import Sampling
-from idc.vision.interpolation.middle_frames import DISFlow, interpolate
+from idc.vision.interpolation.middle_frames import flow_middle, interpolate
 from idc.vision.tokenizer.model import ImageTokenizer, to_images
 from tests.vision.pair_encoder.test_pair_encoder import tiny as tiny_pair_encoder
 from tests.vision.scenes import TINY, pair_row, write_pairs
@@ -71,7 +71,7 @@ def test_what_is_stored(built: str, pairs: str, tokenizer: str) -> None:
             assert row[column] == source[column]
         frames = np.stack([decode_image(data) for data in row["frames"]])
         before, after = decode_image(source["before"]), decode_image(source["after"])
-        assert (frames == interpolate(before, after, 2, DISFlow())).all()
+        assert (frames == interpolate(before, after, 2, flow_middle)).all()
         with torch.no_grad():
             tokens, features = model.tokens_and_features(to_images(frames))
         assert (np.frombuffer(row["tokens"], np.int16).reshape(5, 16) == tokens.numpy()).mean() > 0.99
@@ -127,10 +127,11 @@ def test_a_folder_of_other_settings_is_kept_and_settings_that_do_not_count_are_n
 def test_a_pair_encoder_gives_the_confidence(pairs: str, tokenizer: str, tmp_path: Path) -> None:
     tiny_pair_encoder().save(tmp_path / "encoder")
     sampling = {"strategy": "visual_text", "pair_encoder": str(tmp_path / "encoder"), "temperature": 1e-5}
-    build(config(pairs, tokenizer, **sampling), str(tmp_path / "out"), run)
+    settings = config(pairs, tokenizer, **sampling)
+    build(settings, str(tmp_path / "out"), run)
     for row in rows_of(tmp_path / "out").values():
         frames = np.stack([decode_image(data) for data in row["frames"]])
-        expected = Sampling(**sampling)(frames, np.zeros((5, 1, 1)), row["captions"])
+        expected = Sampling(settings)(frames, np.zeros((5, 1, 1)), row["captions"])
         np.testing.assert_allclose(row["confidence"], expected, atol=0.02)
     assert np.ptp(rows_of(tmp_path / "out")["p000"]["confidence"]) > 0.1
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from idc.data.images import resize_image
+from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.procap.procedures.similarity import (
-    Dinov2Similarity,
-    PairEncoderSimilarity,
     Sampling,
     confidence,
+    dinov2_similarity,
     evenly_spaced,
+    pair_encoder_similarity,
     pair_rng,
     sample_keyframes,
     tokenizer_similarity,
 )
-from idc.vision.interpolation.middle_frames import LinearBlend, interpolate
+from idc.vision.interpolation.middle_frames import interpolate, linear_blend
 from tests.vision.pair_encoder.test_pair_encoder import tiny
 from tests.vision.scenes import scene
 from tests.vision.tiny_models import save_tiny_dinov2
@@ -42,10 +44,10 @@ def test_the_middle_of_a_change_is_the_most_confident() -> None:
     assert (np.diff(ends[0]) < 0).all()
     assert (np.diff(ends[1]) > 0).all()
     temperature = float(np.square(ends[0] - ends[1]).max())
-    weights = Sampling("visual", temperature=temperature)(frames, features, ["unused"])
+    weights = sampling(strategy="visual", temperature=temperature)(frames, features, ["unused"])
     np.testing.assert_array_equal(weights, confidence(*ends, temperature))
     assert weights[0] < weights[1] < weights[2] < weights[3] == weights.max()
-    alike = Sampling("visual")(frames[[0] * 5], features[[0] * 5], [])
+    alike = sampling(strategy="visual")(frames[[0] * 5], features[[0] * 5], [])
     np.testing.assert_allclose(alike, 1 - 1 / 3, rtol=1e-6)
 
 
@@ -69,15 +71,19 @@ def test_a_pairs_draw_depends_on_seed_and_id_alone() -> None:
     assert pair_rng(1, "b").random() == draws[1, "b"]
 
 
+def sampling(**settings: Any) -> Sampling:
+    return Sampling(ProceduresConfig(pairs="p", tokenizer="t", **settings))
+
+
 def red_to_blue() -> np.ndarray:
-    return interpolate(scene("red"), scene("blue"), 3, LinearBlend())
+    return interpolate(scene("red"), scene("blue"), 3, linear_blend)
 
 
 def test_random_leaves_all_frames_alike_and_uniform_draws_none_but_its_own() -> None:
     frames, features = red_to_blue(), np.zeros((9, 4, 2))
-    np.testing.assert_allclose(Sampling("random")(frames, features, []), np.full(7, 6 / 7))
+    np.testing.assert_allclose(sampling(strategy="random")(frames, features, []), np.full(7, 6 / 7))
     for k, chosen in ((1, [4]), (2, [3, 5]), (4, [2, 3, 5, 6]), (7, [1, 2, 3, 4, 5, 6, 7])):
-        weights = Sampling("uniform", num_keyframes=k)(frames, features, [])
+        weights = sampling(strategy="uniform", num_keyframes=k)(frames, features, [])
         assert sample_keyframes(weights, k, np.random.default_rng(k)) == chosen
     for between in (1, 3, 7, 15):
         for k in range(1, between + 1):
@@ -89,7 +95,7 @@ def test_random_leaves_all_frames_alike_and_uniform_draws_none_but_its_own() -> 
 def test_dinov2_compares_class_tokens(tmp_path: Path) -> None:
     model = save_tiny_dinov2(tmp_path / "dinov2")
     frames = red_to_blue()[:4]
-    s_before, s_after = Dinov2Similarity(str(tmp_path / "dinov2"))(frames, np.zeros((4, 1, 1)), [])
+    s_before, s_after = dinov2_similarity(str(tmp_path / "dinov2"))(frames, np.zeros((4, 1, 1)), [])
     vectors = []
     for frame in frames:
         pixels = torch.tensor(resize_image(frame, 224)).permute(2, 0, 1)[None] / 255
@@ -99,7 +105,7 @@ def test_dinov2_compares_class_tokens(tmp_path: Path) -> None:
     expected = [[float(torch.cosine_similarity(vectors[end], vectors[n], dim=0)) for n in (1, 2)] for end in (0, 3)]
     np.testing.assert_allclose([s_before, s_after], expected, atol=1e-5)
     with pytest.raises(ValueError, match=r"dinov2=.*nowhere.* cannot be loaded as Dinov2Model"):
-        Dinov2Similarity(str(tmp_path / "nowhere"))
+        dinov2_similarity(str(tmp_path / "nowhere"))
 
 
 def test_visual_text_is_equation_12_and_mixed_is_both(tmp_path: Path) -> None:
@@ -107,7 +113,7 @@ def test_visual_text_is_equation_12_and_mixed_is_both(tmp_path: Path) -> None:
     encoder.save(tmp_path / "pairs")
     frames, captions = red_to_blue(), ["the red square became blue", "the blue square"]
     features = frames[:, ::4, ::4].reshape(9, -1, 3).astype(np.float16)
-    text = PairEncoderSimilarity(str(tmp_path / "pairs"))(frames, features, captions)
+    text = pair_encoder_similarity(str(tmp_path / "pairs"))(frames, features, captions)
     assert text is not None
     texts = encoder.encode_texts(captions)
     first = encoder.encode_pairs([frames[0]], [frames[3]]) @ texts.T
@@ -115,14 +121,14 @@ def test_visual_text_is_equation_12_and_mixed_is_both(tmp_path: Path) -> None:
     np.testing.assert_allclose([text[0][2], text[1][2]], [first.mean(), second.mean()], atol=1e-5)
 
     folder = str(tmp_path / "pairs")
-    alone = Sampling("visual_text", pair_encoder=folder, temperature=0.01)
+    alone = sampling(strategy="visual_text", pair_encoder=folder, temperature=0.01)
     np.testing.assert_array_equal(alone(frames, features, captions), confidence(*text, temperature=0.01))
-    both = Sampling("mixed", pair_encoder=folder, mix=0.4)(frames, features, captions)
+    both = sampling(strategy="mixed", pair_encoder=folder, mix=0.4)(frames, features, captions)
     parts = []
     for s_before, s_after in (text, tokenizer_similarity(frames, features, [])):
         square = np.square(s_before.astype(np.float64) - s_after)
         parts.append((square - square.min()) / (square.max() - square.min()))
     shares = np.exp(0.4 * parts[0] + 0.6 * parts[1])
     np.testing.assert_allclose(both, 1 - shares / shares.sum(), atol=1e-4)
-    for strategy in (alone, Sampling("mixed", pair_encoder=folder, mix=0.5)):
+    for strategy in (alone, sampling(strategy="mixed", pair_encoder=folder, mix=0.5)):
         np.testing.assert_allclose(strategy(frames, features, []), np.full(7, 6 / 7))  # no caption, nothing known
