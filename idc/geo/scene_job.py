@@ -155,12 +155,12 @@ class _Map:
 def _merged(job: SceneJob, scene: ScenePair, tiling: Tiling, out: Path) -> dict[str, Any]:
     """Write the rasters and the polygons. Returns the summary."""
     tiles = _read_map(out / TILES, tiling, job.threshold)
-    borders = [[span.first for span in spans] for spans in (tiling.rows, tiling.columns)]
-    changes, tallies, numbers = changes_of(
+    borders = [span.first for span in tiling.rows], [span.first for span in tiling.columns]
+    changes, tallies, inside = changes_of(
         tiles.kinds, tiles.grey, scene.transform, scene.crs, job.min_area, tiles.names, borders
     )
     _write_raster(out / MAP, tiles.grey, scene, NO_DATA)
-    _write_raster(out / CHANGES, tiles.kinds * (numbers > 0), scene)
+    _write_raster(out / CHANGES, tiles.kinds * inside, scene)
     features = [
         change.feature(change.number, change.part.value / STEPS, *_caption_of(change, tiles)) for change in changes
     ]
