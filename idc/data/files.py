@@ -44,7 +44,6 @@ class Location:
         return self.text
 
     def __truediv__(self, name: str) -> Location:
-        """The file or folder ``name`` in this folder."""
         return Location(self.filesystem, join(self.path, name), join(self.text, name))
 
     @property

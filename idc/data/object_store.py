@@ -160,6 +160,5 @@ def _unusable(uri: str, field: str, error: OSError) -> ValueError:
 
 
 def _line(error: BaseException) -> str:
-    """An error of pyarrow as one short line."""
     text = " ".join(str(error).split())
     return re.sub(r" \(Request ID: [^)]*\)|; Details: .*", "", text)[:240]

@@ -87,7 +87,6 @@ class StageSpec:
 
 
 def _in_slices(stage: Callable[[Batch], Batch], size: int | None, batch: Batch) -> Batch:
-    """Calls a stage with at most ``size`` rows at once."""
     rows = num_rows(batch)
     if size is None or rows <= size:
         return stage(batch)

@@ -113,7 +113,6 @@ def _outline_in(dataset: Any, crs: CRS | str) -> np.ndarray:
 
 
 def _covers(dataset: Any) -> str:
-    """What an image covers, for messages."""
     x, y = _outline_in(dataset, LONGITUDE_LATITUDE)
     return f"longitude {min(x):.4f} to {max(x):.4f}, latitude {min(y):.4f} to {max(y):.4f}"
 

@@ -202,6 +202,5 @@ def _geometry(rings: Sequence[np.ndarray]) -> dict[str, Any]:
 
 
 def _plane_area(ring: np.ndarray) -> float:
-    """Positive if the ring runs counter-clockwise with x to the right and y up."""
     x, y = (ring - ring[0]).T
     return float((x[:-1] * y[1:] - x[1:] * y[:-1]).sum() / 2)

@@ -153,7 +153,6 @@ class _Map:
 
 
 def _merged(job: SceneJob, scene: ScenePair, tiling: Tiling, out: Path) -> dict[str, Any]:
-    """Write the rasters and the polygons. Returns the summary."""
     tiles = _read_map(out / TILES, tiling, job.threshold)
     borders = [span.first for span in tiling.rows], [span.first for span in tiling.columns]
     changes, tallies, inside = changes_of(

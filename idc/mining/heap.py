@@ -86,7 +86,6 @@ class FilesHeap:
         }
 
     def _image(self, position: int) -> tuple[bytes | None, str | None]:
-        """The bytes of an image, or the error."""
         name = self.names[position]
         try:
             data = self.images(position, name)

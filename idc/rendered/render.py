@@ -280,11 +280,7 @@ def _shapes(mi: Any, thing: SceneObject, look: Look) -> dict[str, dict[str, Any]
 
 
 def _lettered_cube(mi: Any, to_scene: Any, bsdf: dict[str, Any], thing: SceneObject) -> dict[str, dict[str, Any]]:
-    """The four sides with the letter, upright and legible from outside, and the top.
-
-    Args:
-        to_scene: transform of the cube of half edge 1 at the origin to its position in the scene.
-    """
+    """The four sides with the upright letter, and the top; ``to_scene`` places the unit cube."""
     transform = mi.ScalarTransform4f
     stencil = np.ascontiguousarray(letter_stencil(thing.text)[::-1, :, None])  # a rectangle's v grows upward
     paint = 0.0 if np.mean(COLORS[thing.color]) > 110 else 0.9

@@ -195,7 +195,6 @@ def reversed_record(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _difference_fields(differences: Sequence[PlacedDifference]) -> dict[str, Any]:
-    """The fields of ``meta`` about the differences."""
     return {
         DIFFERENCES: [difference.record() for difference in differences],
         "types": sorted(
@@ -328,7 +327,6 @@ def _things(change: _Change) -> list[SceneObject]:
 
 
 def _tell_apart(changes: list[_Change]) -> bool:
-    """Whether no two changes have objects of the same look."""
     looks = [{attributes_of(thing) for thing in _things(change)} for change in changes]
     return len(set().union(*looks)) == sum(map(len, looks))
 

@@ -159,11 +159,7 @@ def _questions(
 
 
 def _content(job: DescribeJob, row: Mapping[str, Any], captions: Mapping[str, ImageCaptions]) -> list[dict[str, Any]]:
-    """A message in the format of OpenAI.
-
-    Raises:
-        ImageError: an image cannot be read; with the reason of a reject.
-    """
+    """A message in the format of OpenAI; an ImageError has the reason of a reject."""
     images = []
     for role in ("before", "after"):
         try:

@@ -81,7 +81,6 @@ def origin_of(job: DescribeJob) -> str:
 
 
 def _settings(job: DescribeJob, captions: Mapping[str, ImageCaptions]) -> list[Any]:
-    """All that the folder depends on besides the pairs."""
     if job.describer == "oracle":
         return ["oracle", job.oracle.model_dump(mode="json")]
     quoted = fingerprint(sorted(captions.items())) if captions else None

@@ -59,7 +59,6 @@ def draw_site(config: RenderConfig, satellite: SatelliteConfig, index: int, atte
 
 
 def _pond(plan: Plan) -> None:
-    """Water on free land, in some sites."""
     rng, (w, h) = plan.rng, plan.size
     wanted = rng.random() < 0.16
     for _ in range(12 if wanted else 0):
