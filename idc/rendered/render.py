@@ -27,11 +27,6 @@ from idc.rendered.srgb import from_srgb, to_srgb
 GENERATOR_VERSION = 1
 """Part of the fingerprint of every rendered folder; to be raised when a setting would produce other rows."""
 
-VARIANTS = {"scalar": "scalar_rgb", "llvm": "llvm_ad_rgb"}
-"""Mitsuba's variant of each engine."""
-LEAST_LLVM = (19,)
-"""LLVM 15 cannot compile a minimum of two numbers for x86, and ends the process."""
-
 COLORS: dict[str, tuple[int, int, int]] = {
     "gray": (87, 87, 87),
     "red": (173, 35, 35),
@@ -99,25 +94,18 @@ class RenderScenes:
     """The stage that converts the column ``index`` (scene numbers) to the columns of pairs, two or eight a scene.
 
     A scene that cannot be placed becomes one row with the error ``"unplaceable scene: ..."``. Mitsuba is loaded once
-    and limited to one thread in this process: one stage is one core's work. Mitsuba has one variant at a time, so a
-    process can have stages of one engine only.
-
-    Raises:
-        ValueError: there is no LLVM for `engine=llvm`, or one that is too old.
+    and limited to one thread in this process: one stage is one core's work.
     """
 
     def __init__(self, config: RenderConfig):
         import drjit
         import mitsuba
 
-        if config.engine == "llvm":
-            _require_llvm(drjit)
-        mitsuba.set_variant(VARIANTS[config.engine])
+        mitsuba.set_variant("scalar_rgb")
         drjit.set_thread_count(1)
         mitsuba.set_log_level(mitsuba.LogLevel.Error)  # else one line per image if samples_per_pixel is rounded
         self.config = config
         self.mi = mitsuba
-        self.drop_kernels = drjit.flush_kernel_cache if config.engine == "llvm" else None
 
     def __call__(self, batch: Batch) -> Batch:
         return rows_of_scenes(batch, self.pairs, lambda index: f"r{self.config.seed}-{index:06d}")
@@ -194,22 +182,7 @@ class RenderScenes:
         mi, config = self.mi, self.config
         scene = mi.load_dict(scene_dict(mi, things, view, config, look), parallel=False, optimize=False)
         linear = np.array(mi.render(scene, seed=seed))[..., :3]
-        if self.drop_kernels is not None:
-            self.drop_kernels()  # no other scene has the same, and they would fill the memory
         return develop(without_sparks(linear), exposure, np.random.default_rng(seed))
-
-
-def _require_llvm(drjit: Any) -> None:
-    if not drjit.has_backend(drjit.JitBackend.LLVM):
-        version = "none"
-    elif (number := drjit.detail.llvm_version()) < LEAST_LLVM:
-        version = ".".join(map(str, number))
-    else:
-        return
-    raise ValueError(
-        f"render.engine=llvm needs a library of LLVM {LEAST_LLVM[0]} or newer, and this machine has {version}: install "
-        f"one (Debian: libllvm{LEAST_LLVM[0]}) or set DRJIT_LIBLLVM_PATH to its file, or leave the setting out"
-    )
 
 
 def scene_dict(
