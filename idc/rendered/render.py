@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import io
-import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from idc.data.images import encode_png
-from idc.data.pipeline import Batch, StageSpec
+from idc.data.pipeline import Batch, NumberSource, StageSpec
 from idc.data.schema import NO_CHANGE, PAIR_SCHEMA_VERSION, ChangePair, pair_arrow_schema
 from idc.data.store import DatasetFolder, fingerprint
 from idc.rendered.captions import change_captions
@@ -46,29 +44,13 @@ MASK_BEFORE, MASK_AFTER = 85, 170
 """Values of the change mask: the changed object shows in the before image, in the after image; the sum: in both."""
 
 
-@dataclass(frozen=True)
-class RenderSource:
-    """The indices 0 to ``num_scenes`` - 1 in chunks."""
-
-    num_scenes: int
-    chunk_size: int
-
-    @property
-    def num_chunks(self) -> int:
-        return math.ceil(self.num_scenes / self.chunk_size)
-
-    def read(self, chunk_id: int) -> Batch:
-        start = chunk_id * self.chunk_size
-        return {"index": list(range(start, min(start + self.chunk_size, self.num_scenes)))}
-
-
-def open_rendering(job: RenderJob, overwrite: bool = False) -> tuple[DatasetFolder, RenderSource, list[StageSpec]]:
+def open_rendering(job: RenderJob, overwrite: bool = False) -> tuple[DatasetFolder, NumberSource, list[StageSpec]]:
     """The folder, source and stages of a render job, for ``run_local`` or ``cluster.data.run_chunks_on_ray``.
 
     Raises:
         ValueError: the folder holds something else and ``overwrite`` is off.
     """
-    source = RenderSource(job.render.num_scenes, job.chunk_size)
+    source = NumberSource(job.render.num_scenes, job.chunk_size)
     config = job.model_dump(mode="json", exclude={"out", "workers", "max_reject_share"})
     folder = DatasetFolder.open_for_build(
         job.out,
