@@ -88,7 +88,7 @@ def accepted(job: DescribeJob, record: Mapping[str, Any]) -> str:
     return parse_description(text).sentence() if job.prompt == "structured" else text
 
 
-def refusal(job: DescribeJob, record: Mapping[str, Any]) -> str | None:
+def refusal_of(job: DescribeJob, record: Mapping[str, Any]) -> str | None:
     """Why a logged answer is no description, beginning with a code; None if it is one."""
     try:
         accepted(job, record)
@@ -130,7 +130,7 @@ def ask_for_descriptions(
                     if isinstance(error, RequestRefused):
                         error = RequestRefused(f"refused by the endpoint: {error}")
                     progress.count(pair_of[key], error, None if error is not None else log.known[key])
-        refused = {pair_id for pair_id, key in keys.items() if key in log.known and refusal(job, log.known[key])}
+        refused = {pair_id for pair_id, key in keys.items() if key in log.known and refusal_of(job, log.known[key])}
         left = {chunk: [pair_id for pair_id in pairs if pair_id in refused] for chunk, pairs in left.items()}
     return progress.end()
 
@@ -216,7 +216,7 @@ class _Progress:
         self.in_a_row = 0
         self.answers += 1
         self.tokens += (record["prompt_tokens"] or 0) + (record["completion_tokens"] or 0)
-        if (reason := refusal(self.job, record)) is None:
+        if (reason := refusal_of(self.job, record)) is None:
             return
         self.refusals += 1
         if self.number == 1 and self.answers >= _TRIAL and 2 * self.refusals > self.answers:
