@@ -149,7 +149,6 @@ class MakeInstructions:
 
 
 def _checked(read: Callable[[bytes], Read], data: bytes, what: str) -> Read:
-    """What ``read`` returns of an image."""
     try:
         return read(data)
     except ImageError as error:

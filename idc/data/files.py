@@ -44,7 +44,6 @@ class Location:
         return self.text
 
     def __truediv__(self, name: str) -> Location:
-        """The file or folder ``name`` in this folder."""
         return Location(self.filesystem, join(self.path, name), join(self.text, name))
 
     @property
@@ -61,13 +60,7 @@ class Location:
     @property
     def local(self) -> str | None:
         """The path on the local disk; None if the file system is remote."""
-        if isinstance(self.filesystem, fs.LocalFileSystem):
-            return self.path
-        if isinstance(self.filesystem, fs.SubTreeFileSystem) and isinstance(
-            self.filesystem.base_fs, fs.LocalFileSystem
-        ):
-            return str(self.filesystem.base_path) + self.path
-        return None
+        return self.path if isinstance(self.filesystem, fs.LocalFileSystem) else None
 
     def relative(self, path: str) -> str:
         """The name, relative to this folder, of a file that :meth:`list_files` or :meth:`scan` found in it."""
@@ -151,12 +144,12 @@ class Location:
 
     def list_files(self) -> list[File]:
         """The files (not folders) in this folder, sorted by path; an empty list if there is no such folder."""
-        if isinstance(self.filesystem, fs.LocalFileSystem):  # pyarrow refuses a folder with one name not in UTF-8
-            tree = Tree()
-            if os.path.isdir(self.path):
-                _list(self.path, tree)
-            return sorted(tree.files)
-        return self._select(recursive=False)
+        if self.local is None:
+            return self._select(recursive=False)
+        tree = Tree()  # pyarrow refuses a folder with one name not in UTF-8
+        if os.path.isdir(self.path):
+            _list(self.path, tree)
+        return sorted(tree.files)
 
     def _select(self, recursive: bool) -> list[File]:
         selector = fs.FileSelector(self.path, allow_not_found=True, recursive=recursive)
@@ -180,12 +173,7 @@ class Location:
         tree = Tree()
         if os.path.isdir(root):
             _walk(root, follow_links, tree)
-        base = len(root) - len(self.path)
-        return Tree(
-            files=sorted(File(file.path[base:], file.size) for file in tree.files),
-            special=sorted(path[base:] for path in tree.special),
-            outside=sorted(path[base:] for path in tree.outside),
-        )
+        return Tree(sorted(tree.files), sorted(tree.special), sorted(tree.outside))
 
 
 def locate(path: str | os.PathLike[str] | Location) -> Location:

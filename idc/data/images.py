@@ -182,7 +182,6 @@ def _is_kept(image: Image.Image) -> bool:
 
 @contextmanager
 def _decoded(data: bytes, max_pixels: float) -> Iterator[Image.Image]:
-    """:func:`open_image` with its pixels decoded."""
     with open_image(data) as image:
         width, height = image.size
         if width * height > max_pixels:
@@ -270,11 +269,7 @@ def open_image(data: bytes) -> Iterator[Image.Image]:
 
 
 def _check_tiff(data: bytes) -> None:
-    """Refuse a TIFF whose header makes Pillow or libtiff parse or allocate much.
-
-    Raises:
-        ImageError: "too much metadata", "too many pixels", with what there is too much of.
-    """
+    """Refuse a TIFF whose header makes Pillow or libtiff parse or allocate much."""
     if data[:4] == b"MM\0+":  # Pillow would read another directory than this one
         raise ImageError("not an image", "a BigTIFF of big-endian numbers, which Pillow does not read")
     try:
@@ -298,11 +293,7 @@ def refused_format(data: bytes) -> str | None:
 
 
 class _Counted(io.BytesIO):
-    """A file that can be read a limited number of times.
-
-    Attributes:
-        reads_left: None for any number.
-    """
+    """A file that can be read ``reads_left`` times; None for any number."""
 
     def __init__(self, data: bytes):
         super().__init__(data)
@@ -323,11 +314,7 @@ _SCAN = b"\xff\xda"
 
 
 def _refuse_many_scans(data: bytes) -> None:
-    """Count the scans of a JPEG as libjpeg finds them: not those of previews in its metadata, nor what follows its end.
-
-    Raises:
-        ImageError: more than :data:`MAX_SCANS`.
-    """
+    """Count the scans of a JPEG as libjpeg finds them: not in previews, nor behind its end."""
     if data.count(_SCAN) <= MAX_SCANS:
         return
     scans, position = 0, 2

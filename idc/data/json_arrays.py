@@ -53,6 +53,5 @@ def iter_array(stream: BinaryIO) -> Iterator[Element]:
 
 
 def _after_blanks(text: str, position: int) -> int:
-    """The position behind the blanks and commas at a position."""
     match = _BETWEEN.match(text, position)
     return position if match is None else match.end()

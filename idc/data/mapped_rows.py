@@ -99,7 +99,6 @@ class MappedRows(Sequence[dict[str, Any]]):
         return values
 
     def _at(self, index: int) -> tuple[pa.RecordBatch, int]:
-        """The batch of a row, and its number there."""
         number = bisect.bisect_right(self._ends, index)
         return self._batches[number], index - (self._ends[number - 1] if number else 0)
 

@@ -5,6 +5,7 @@ pyarrow's file systems report every failure as an ``OSError`` without an errno; 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -138,34 +139,19 @@ def check_writable(uri: str, field: str) -> None:
         return
     probe = location / f".preflight-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
-        _write(probe)
+        with probe.filesystem.open_output_stream(probe.path) as stream:
+            stream.write(b"idc\n")
     except OSError as error:
         raise _unusable(uri, field, error) from None
     try:
-        if probe.read() != _PROBE:
-            raise FileNotFoundError(probe.text)
-    except FileNotFoundError:
-        unseen = f"{field}: does not see what is written to {uri!r}; check AWS_ENDPOINT_URL on every node"
-        raise ValueError(unseen) from None
+        seen = probe.exists() and probe.read() == b"idc\n"
     except OSError as error:
         raise _unusable(uri, field, error) from None
     finally:
-        _delete(probe)
-
-
-_PROBE = b"idc\n"
-
-
-def _write(probe: Location) -> None:
-    with probe.filesystem.open_output_stream(probe.path) as stream:
-        stream.write(_PROBE)
-
-
-def _delete(probe: Location) -> None:
-    try:
-        probe.delete()
-    except OSError as error:  # it does no harm where it is
-        logs.event("probe_left", f"{probe} was not deleted: {_line(error)}", "warning")
+        with contextlib.suppress(OSError):  # it does no harm where it is
+            probe.delete()
+    if not seen:
+        raise ValueError(f"{field}: does not see what is written to {uri!r}; check AWS_ENDPOINT_URL on every node")
 
 
 def _unusable(uri: str, field: str, error: OSError) -> ValueError:
@@ -174,6 +160,5 @@ def _unusable(uri: str, field: str, error: OSError) -> ValueError:
 
 
 def _line(error: BaseException) -> str:
-    """An error of pyarrow as one short line."""
     text = " ".join(str(error).split())
     return re.sub(r" \(Request ID: [^)]*\)|; Details: .*", "", text)[:240]

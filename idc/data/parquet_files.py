@@ -56,7 +56,6 @@ def refuse_objects(schema: pa.Schema, name: Any) -> None:
 
 
 def _extensions(field: pa.Field) -> Iterator[str]:
-    """The names of the extension types of a field and of the fields in it."""
     if isinstance(field.type, pa.BaseExtensionType):
         yield field.type.extension_name
     name = (field.metadata or {}).get(b"ARROW:extension:name")

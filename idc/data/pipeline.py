@@ -63,6 +63,22 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
+class NumberSource:
+    """The numbers 0 to ``total`` - 1, as the column ``index``."""
+
+    total: int
+    chunk_size: int
+
+    @property
+    def num_chunks(self) -> int:
+        return -(-self.total // self.chunk_size)
+
+    def read(self, chunk_id: int) -> Batch:
+        first = chunk_id * self.chunk_size
+        return {"index": list(range(first, min(first + self.chunk_size, self.total)))}
+
+
+@dataclass(frozen=True)
 class StageSpec:
     """A stage, its arguments and its resources.
 
@@ -87,7 +103,6 @@ class StageSpec:
 
 
 def _in_slices(stage: Callable[[Batch], Batch], size: int | None, batch: Batch) -> Batch:
-    """Calls a stage with at most ``size`` rows at once."""
     rows = num_rows(batch)
     if size is None or rows <= size:
         return stage(batch)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pyarrow import fs
 
-from idc.data.files import Location
+from idc.data.files import Location, locate
 from idc.data.object_store import READ_PATIENCE_S, Unreachable, resolve_uri, with_retries
 
 CACHE_VARIABLE = "IDC_CACHE"
@@ -39,43 +39,39 @@ class Remote(NamedTuple):
     version: str
 
 
-def upload(source: Path, target: Location, patience_s: float) -> None:
-    """Write a local file to object storage; it appears there when it is complete."""
-
-    def copy() -> None:
-        with source.open("rb") as stream, target.filesystem.open_output_stream(target.path) as out:
-            shutil.copyfileobj(stream, out, _BLOCK)
-
-    with_retries(copy, target.text, patience_s)
-
-
 def upload_files(folder: Path, names: Iterable[str], target: Location, patience_s: float) -> None:
     """Upload files of a folder, several at once. Those named config.json go last, each after the old one is gone: a
     reader of an artifact takes a folder without one for no artifact."""
+    source = locate(folder)
     last = sorted(name for name in names if name.rpartition("/")[2] == "config.json")
     for name in last:
         remove(target / name, patience_s)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(lambda name: upload(folder / name, target / name, patience_s), sorted({*names} - {*last})))
+        list(pool.map(lambda name: copy_file(source / name, target / name, patience_s), sorted({*names} - {*last})))
     for name in last:
-        upload(folder / name, target / name, patience_s)
+        copy_file(source / name, target / name, patience_s)
 
 
-def download(source: Location, target: Path, patience_s: float) -> None:
-    """Write a file of object storage to a local file."""
+def copy_file(source: Location, target: Location, patience_s: float) -> None:
+    """Copy a file to or from object storage, where it appears when it is complete."""
 
     def copy() -> None:
-        with source.filesystem.open_input_stream(source.path) as stream, target.open("wb") as out:
+        with (
+            source.filesystem.open_input_stream(source.path) as stream,
+            target.filesystem.open_output_stream(target.path) as out,
+        ):
             shutil.copyfileobj(stream, out, _BLOCK)
 
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with_retries(copy, source.text, patience_s)
+    with_retries(copy, target.text if source.local else source.text, patience_s)
 
 
 def download_files(source: Location, names: Iterable[str], folder: Path, patience_s: float) -> None:
     """Download files of a folder, several at once."""
+    names = list(names)
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(lambda name: download(source / name, folder / name, patience_s), names))
+        list(pool.map(lambda name: copy_file(source / name, locate(folder) / name, patience_s), names))
 
 
 def remove(file: Location, patience_s: float) -> None:

@@ -11,7 +11,7 @@ folder of images its file names.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from idc.data import files
 from idc.data.config import AccessConfig
@@ -26,17 +26,8 @@ from idc.data.store import MANIFEST, AnyPath, complete_manifest, fingerprint, re
 RowFormat = Literal["auto", "pairs", "parquet", "csv", "jsonl", "folder"]
 
 
-class _Rows(Protocol):
-    """A reader whose chunks, except the last, all have ``chunk_size`` rows."""
-
-    fingerprint: str
-    reader: files.Reader
-    extra: dict[str, Any]
-
-    @property
-    def num_rows(self) -> int: ...
-
-    def read(self, chunk_id: int) -> Batch: ...
+_Rows = ParquetReader | FolderReader | TableReader
+"""Readers whose chunks, except the last, all have ``chunk_size`` rows."""
 
 
 def open_rows(

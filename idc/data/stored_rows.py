@@ -109,11 +109,7 @@ def _schema_of(folder: files.Location, manifest: Manifest) -> pa.Schema:
 
 
 def _chosen(schema: pa.Schema, columns: Sequence[str] | None, folder: files.Location) -> pa.Schema:
-    """The named columns of a folder, by default all.
-
-    Raises:
-        ValueError: it does not have one of them.
-    """
+    """The named columns of a folder, by default all."""
     unknown = sorted(set(columns or ()) - set(schema.names))
     if unknown:
         raise ValueError(f"{folder} has no column {', '.join(unknown)}; it has {', '.join(schema.names)}")

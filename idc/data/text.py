@@ -79,7 +79,6 @@ class Vocabulary:
         return cls([word for word, _ in sorted(kept, key=lambda item: (-item[1], item[0]))])
 
     def __len__(self) -> int:
-        """Number of ids, the special ones included."""
         return len(self.words) + len(self._marks)
 
     def __eq__(self, other: object) -> bool:

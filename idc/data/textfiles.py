@@ -108,7 +108,6 @@ def parse_json(text: str, *, keep_surrogates: bool = False) -> Any:
 
 @contextlib.contextmanager
 def _json_errors() -> Iterator[None]:
-    """Re-raise the errors of the decoder as :class:`JsonError`."""
     try:
         yield
     except RecursionError:

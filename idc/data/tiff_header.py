@@ -217,7 +217,6 @@ class _Reader:
         return directory, children, int.from_bytes(following, "big" if self._order == ">" else "little")
 
     def _check(self, number: int, tag: _Tag, length: int) -> None:
-        """Refuse a tag of too many values."""
         if number in _POINTERS:
             most = _MAX_DIRECTORIES
         elif number in _SHAPE:

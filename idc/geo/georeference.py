@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ def check_georeference(path: str, dataset: Any) -> None:
         raise ValueError(f"{path} has coordinates of an unknown system; name it: rio edit-info --crs EPSG:32632 {path}")
     x, y = np.meshgrid(np.linspace(0, dataset.width, 9), np.linspace(0, dataset.height, 9))
     try:
-        to_degrees(dataset.crs, *_on_grid(dataset.transform, (x.ravel(), y.ravel())))
+        to_degrees(dataset.crs, *(dataset.transform @ (x.ravel(), y.ravel())))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -87,32 +86,24 @@ def to_degrees(crs: CRS, x: ArrayLike, y: ArrayLike) -> np.ndarray:
     return degrees
 
 
-def _outline(dataset: Any) -> tuple[list[float], list[float]]:
+def _outline(dataset: Any) -> tuple[np.ndarray, np.ndarray]:
     """Columns and rows of points around an image, its corners among them."""
     along = np.linspace(0, 1, 9)
     x = np.concatenate([along, np.ones(9), along, np.zeros(9)]) * dataset.width
     y = np.concatenate([np.zeros(9), along, np.ones(9), along]) * dataset.height
-    return x.tolist(), y.tolist()
-
-
-def _on_grid(
-    grid: Affine, points: Sequence[Sequence[float] | np.ndarray] | np.ndarray
-) -> tuple[list[float], list[float]]:
-    """Points (their x, their y) under an affine transform."""
-    columns, rows = np.array(points[0]), np.array(points[1])
-    x, y = grid.a * columns + grid.b * rows + grid.c, grid.d * columns + grid.e * rows + grid.f
-    return x.tolist(), y.tolist()
+    return x, y
 
 
 def _outline_in_pixels(before: Any, after: Any) -> tuple[np.ndarray, np.ndarray]:
     """Columns and rows, on the grid of the second, of points around the first; infinite where there are none."""
-    x, y = _on_grid(~after.transform, _outline_in(before, after.crs))
-    return np.array(x), np.array(y)
+    x, y = _outline_in(before, after.crs)
+    columns, rows = ~after.transform @ (x, y)
+    return columns, rows
 
 
 def _outline_in(dataset: Any, crs: CRS | str) -> np.ndarray:
     """Points around an image in another coordinate system, their x and their y; infinite where there are none."""
-    points = _on_grid(dataset.transform, _outline(dataset))
+    points = dataset.transform @ _outline(dataset)
     if dataset.crs == crs:
         return np.array(points)
     try:
@@ -122,7 +113,6 @@ def _outline_in(dataset: Any, crs: CRS | str) -> np.ndarray:
 
 
 def _covers(dataset: Any) -> str:
-    """What an image covers, for messages."""
     x, y = _outline_in(dataset, LONGITUDE_LATITUDE)
     return f"longitude {min(x):.4f} to {max(x):.4f}, latitude {min(y):.4f} to {max(y):.4f}"
 

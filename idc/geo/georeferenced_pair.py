@@ -131,5 +131,4 @@ def georeferenced_changes(
 
 
 def _nearest(values: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """uint8 (Y, X) at another size, by the nearest pixel."""
     return np.asarray(Image.fromarray(values).resize((columns, rows), Image.Resampling.NEAREST))

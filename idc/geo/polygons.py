@@ -1,4 +1,4 @@
-"""The parts of a map as polygons: pixels to coordinates, areas on the ground, GeoJSON."""
+"""The connected parts of a map as polygons: pixels to coordinates, areas on the ground, GeoJSON."""
 
 from __future__ import annotations
 
@@ -6,25 +6,45 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 from rasterio.crs import CRS
 from rasterio.features import shapes
 from rasterio.transform import Affine
 
-from idc.geo.components import MapPart, keep_parts, map_parts
 from idc.geo.georeference import to_degrees
-from idc.geo.ground import ring_area, without_jumps
 from idc.geo.scene_sentence import Tally, position_of
 
 _DIGITS = 9
 """Of a degree, after the point: a tenth of a millimetre."""
+_A, _F = 6378137.0, 1 / 298.257223563
+"""Equatorial radius in metres and flattening of WGS 84."""
+_E2 = _F * (2 - _F)
+_E = np.sqrt(_E2)
+
+
+class MapPart(NamedTuple):
+    """A connected part of one class. Pixels are connected by their sides, so that the outline of a part is a valid
+    polygon.
+
+    Attributes:
+        kind: its class, from 1 on.
+        centre: mean column and row, of the pixels' centres.
+        value: mean of the map's values.
+        tiles: number of a tile, row by row -> pixels in it.
+    """
+
+    kind: int
+    centre: tuple[float, float]
+    value: float
+    tiles: dict[int, int]
 
 
 class SceneChange(NamedTuple):
     """A changed part of a scene with its outline.
 
     Attributes:
-        number: of the part in the map of numbers.
+        number: from 1 on.
         geometry: GeoJSON, in longitude and latitude; longitudes from -180 on, beyond 180 across the antimeridian.
         area: in square metres.
         name: of its class; None of a captioner without classes.
@@ -63,32 +83,62 @@ def changes_of(
     crs: str,
     least: float,
     names: Sequence[str] = (),
-    borders: Sequence[Sequence[int]] = ((0,), (0,)),
+    borders: tuple[Sequence[int], Sequence[int]] = ((0,), (0,)),
 ) -> tuple[list[SceneChange], dict[str | None, Tally], np.ndarray]:
-    """The connected parts of a map, row by row; their numbers and areas by class; and of every pixel the number of its
-    part from 1 on, 0 where there is none.
+    """The connected parts of a map, row by row; their numbers and areas by class; and where they are, bool (H, W).
 
     Args:
-        kinds, values, borders: as :func:`idc.geo.components.map_parts`.
+        kinds, values, borders: as :func:`map_parts`.
         grid, crs: as in :class:`idc.geo.rasters.ScenePair`.
         least: smallest area of a part, in square metres.
         names: of the classes, the first is what did not change; empty for a captioner without.
     """
     parts, numbers = map_parts(kinds, values, *borders)
-    areas = np.array([part.pixels for part in parts], float)
-    if parts:
-        areas *= pixel_areas([part.centre for part in parts], grid, crs)
-    parts, numbers = keep_parts(parts, numbers, areas.tolist(), least)
+    large = [outline for outline in outlines(numbers, grid, crs) if outline[2] >= least]
+    kept = np.zeros(len(parts) + 1, np.int32)
+    kept[[number for number, _, _ in large]] = 1
+    ranks = np.cumsum(kept)
     height, width = kinds.shape
     tallies: dict[str | None, Tally] = {name: Tally() for name in names[1:]} or {None: Tally()}
     changes = []
-    for number, geometry, area in outlines(numbers, grid, crs):
+    for number, geometry, area in large:
         part = parts[number - 1]
         name = names[part.kind] if names else None
         position = position_of(part.centre[0] / width, part.centre[1] / height)
         tallies[name].add(area, position)
-        changes.append(SceneChange(number, geometry, area, part, name, position))
-    return changes, tallies, numbers
+        changes.append(SceneChange(int(ranks[number]), geometry, area, part, name, position))
+    return changes, tallies, kept[numbers] > 0
+
+
+def map_parts(
+    kinds: np.ndarray, values: np.ndarray, rows: Sequence[int] = (0,), columns: Sequence[int] = (0,)
+) -> tuple[list[MapPart], np.ndarray]:
+    """The parts of a map, and of every pixel the number of its part from 1 on, int32 (H, W); 0 for none.
+
+    Args:
+        kinds: uint8 (H, W), class of every pixel, 0 for none.
+        values: of the map, (H, W).
+        rows, columns: the first ones of the tiles.
+    """
+    labels, count = np.zeros(kinds.shape, np.int32), 0
+    for kind in np.unique(kinds[kinds > 0]).tolist():
+        number, parts = cv2.connectedComponents((kinds == kind).astype(np.uint8), connectivity=4, ltype=cv2.CV_32S)
+        labels += np.where(parts > 0, parts + count, 0)
+        count += number - 1
+    y, x = np.nonzero(labels)
+    of = labels[y, x] - 1
+    pixels = np.bincount(of, minlength=count)
+    means = [np.bincount(of, weights, minlength=count) / pixels for weights in (x + 0.5, y + 0.5, values[y, x])]
+    classes = np.zeros(count, np.uint8)
+    classes[of] = kinds[y, x]
+    tile = np.searchsorted(rows, y, side="right") - 1
+    tile = tile * len(columns) + np.searchsorted(columns, x, side="right") - 1
+    number_of_tiles = len(rows) * len(columns)
+    tiles: list[dict[int, int]] = [{} for _ in range(count)]
+    for key, inside in zip(*np.unique(of.astype(np.int64) * number_of_tiles + tile, return_counts=True), strict=True):
+        tiles[key // number_of_tiles][int(key % number_of_tiles)] = int(inside)
+    measured = zip(classes.tolist(), *(mean.tolist() for mean in means), tiles, strict=True)
+    return [MapPart(kind, (column, row), value, of_part) for kind, column, row, value, of_part in measured], labels
 
 
 def outlines(numbers: np.ndarray, grid: Affine, crs: str) -> Iterator[tuple[int, dict[str, Any], float]]:
@@ -105,8 +155,8 @@ def outlines(numbers: np.ndarray, grid: Affine, crs: str) -> Iterator[tuple[int,
     if not parts:
         return
     # All points in one call: one for each outline would take most of the time.
-    x, y = _coordinates(np.concatenate([ring for _, rings in parts for ring in rings]), grid)
-    ground = to_degrees(CRS.from_wkt(crs), x, y).T
+    points = np.concatenate([ring for _, rings in parts for ring in rings])
+    ground = to_degrees(CRS.from_wkt(crs), *(grid @ (points[:, 0], points[:, 1]))).T
     end = 0
     for number, rings in parts:
         starts = [end, *(end := end + len(ring) for ring in rings)]
@@ -123,13 +173,26 @@ def outlines(numbers: np.ndarray, grid: Affine, crs: str) -> Iterator[tuple[int,
         yield number, _geometry(whole), float(areas[0] - sum(areas[1:]))
 
 
-def pixel_areas(points: Sequence[tuple[float, float]], grid: Affine, crs: str) -> np.ndarray:
-    """Area in square metres of a pixel around each point (column, row)."""
-    corners = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5), (-0.5, -0.5)])
-    rings = np.array(points).reshape(-1, 1, 2) + corners
-    x, y = _coordinates(rings.reshape(-1, 2), grid)
-    longitude, latitude = to_degrees(CRS.from_wkt(crs), x, y).reshape(2, -1, 5)
-    return np.abs(ring_area(without_jumps(longitude), latitude))
+def ring_area(longitude: np.ndarray, latitude: np.ndarray) -> float:
+    """Area of a ring in square metres on the ellipsoid of WGS 84, positive if it runs counter-clockwise.
+
+    It is computed under the cylindrical equal-area projection: exact for edges along meridians and parallels, and for
+    edges of a few pixels as good as exact. Not for a ring around a pole.
+
+    Args:
+        longitude, latitude: of its points in degrees, the first again at the end; without a jump by 360 degrees.
+    """
+    sine = np.sin(np.radians(latitude))
+    # Snyder, Map Projections: A Working Manual (1987), equation (3-12), without the factor of the sphere.
+    q = (1 - _E2) * (sine / (1 - _E2 * sine**2) + np.arctanh(_E * sine) / _E)
+    heights = _A**2 * q / 2
+    return -float((np.diff(np.radians(longitude)) * (heights[1:] + heights[:-1]) / 2).sum())
+
+
+def without_jumps(longitude: np.ndarray, near: float | None = None) -> np.ndarray:
+    """Longitudes along a ring without jumps by 360 degrees; the first one within 180 degrees of ``near``."""
+    degrees = np.unwrap(longitude, period=360.0)
+    return degrees if near is None else degrees + 360 * np.round((near - degrees[0]) / 360)
 
 
 def _geometry(rings: Sequence[np.ndarray]) -> dict[str, Any]:
@@ -139,11 +202,5 @@ def _geometry(rings: Sequence[np.ndarray]) -> dict[str, Any]:
 
 
 def _plane_area(ring: np.ndarray) -> float:
-    """Positive if the ring runs counter-clockwise with x to the right and y up."""
     x, y = (ring - ring[0]).T
     return float((x[:-1] * y[1:] - x[1:] * y[:-1]).sum() / 2)
-
-
-def _coordinates(points: np.ndarray, grid: Affine) -> tuple[np.ndarray, np.ndarray]:
-    columns, rows = points.T
-    return grid.a * columns + grid.b * rows + grid.c, grid.d * columns + grid.e * rows + grid.f

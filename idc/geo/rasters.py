@@ -249,11 +249,7 @@ def _window(
 
 
 def _percentiles(scene: ScenePair) -> tuple[float, float]:
-    """Black and white of both images, by windows all over the scene.
-
-    Raises:
-        ValueError: nothing is there to be scaled.
-    """
+    """Black and white of both images, by windows all over the scene."""
     axes = []
     for length in (scene.height, scene.width):
         side = min(length, _SAMPLE_SIDE)
@@ -275,7 +271,6 @@ def _percentiles(scene: ScenePair) -> tuple[float, float]:
 
 
 def _bands(path: str, dataset: Any, bands: tuple[int, ...] | None) -> tuple[int, ...]:
-    """The bands that are read."""
     if bands is not None:
         if max(bands) > dataset.count:
             raise ValueError(f"bands: {path} has {dataset.count} bands, so that there is no {max(bands)}")

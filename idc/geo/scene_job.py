@@ -26,14 +26,14 @@ from idc.captioning.apply import DescribeOptions
 from idc.captioning.loading import CaptionerLoader, LoadCaptioner
 from idc.data.files import locate
 from idc.data.images import decode_image
-from idc.data.pipeline import ChunkResult, StageSpec, run_local
+from idc.data.pipeline import ChunkResult, NumberSource, StageSpec, run_local
 from idc.data.store import Manifest, fingerprint, iter_rows, read_manifest
 from idc.data.write_errors import explain_write_errors
 from idc.geo.config import SceneJob
 from idc.geo.polygons import SceneChange, changes_of, class_name
 from idc.geo.rasters import ScenePair, gdal, open_scene
 from idc.geo.scene_sentence import scene_sentence
-from idc.geo.tile_captions import NO_DATA, STEPS, CaptionTiles, TileSource, open_tiles
+from idc.geo.tile_captions import NO_DATA, STEPS, CaptionTiles, open_tiles
 from idc.geo.tiles import Tiling
 from idc.metrics.changes import says_no_change
 from idc.util.atomic import read_object, replacing, write_json, write_text
@@ -99,12 +99,12 @@ def caption_scene(
     """
     scene = open_scene(job)
     tiling = Tiling(scene.height, scene.width, job.tile, job.overlap)
-    source = TileSource(tiling.count, job.chunk_size)
+    source = NumberSource(tiling.count, job.chunk_size)
     if load is None:
         threads = None if local else max(1, int(job.cpus_per_actor))
         load = CaptionerLoader(job.artifact, job, job.gpus_per_actor, threads)
     out = Path(job.out)
-    folder = open_tiles(job, scene, source, str(out / TILES), overwrite)
+    folder = open_tiles(job, scene, source.num_chunks, str(out / TILES), overwrite)
     content = fingerprint(_VERSION, folder.manifest.fingerprint, [getattr(job, name) for name in _DERIVED])
     earlier = read_object(out / SUMMARY)
     same = earlier is not None and earlier.get("fingerprint") == content
@@ -153,14 +153,13 @@ class _Map:
 
 
 def _merged(job: SceneJob, scene: ScenePair, tiling: Tiling, out: Path) -> dict[str, Any]:
-    """Write the rasters and the polygons. Returns the summary."""
     tiles = _read_map(out / TILES, tiling, job.threshold)
-    borders = [[span.first for span in spans] for spans in (tiling.rows, tiling.columns)]
-    changes, tallies, numbers = changes_of(
+    borders = [span.first for span in tiling.rows], [span.first for span in tiling.columns]
+    changes, tallies, inside = changes_of(
         tiles.kinds, tiles.grey, scene.transform, scene.crs, job.min_area, tiles.names, borders
     )
     _write_raster(out / MAP, tiles.grey, scene, NO_DATA)
-    _write_raster(out / CHANGES, tiles.kinds * (numbers > 0), scene)
+    _write_raster(out / CHANGES, tiles.kinds * inside, scene)
     features = [
         change.feature(change.number, change.part.value / STEPS, *_caption_of(change, tiles)) for change in changes
     ]

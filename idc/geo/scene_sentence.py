@@ -72,7 +72,6 @@ def scene_sentence(tallies: dict[str | None, Tally], least: float, compared: flo
 
 
 def _where(tally: Tally) -> str:
-    """The positions, the most frequent first."""
     cells = sorted(tally.positions.items(), key=lambda item: (-item[1], POSITIONS.index(item[0])))
     if len(cells) == 1:
         return cells[0][0]

@@ -51,23 +51,7 @@ _MATTERS = ("tile", "overlap", "beams", "batch_size", "chunk_size")
 """Settings on which the rows depend, besides the scene, the captioner and how that is loaded."""
 
 
-class TileSource:
-    """The numbers of all tiles, in chunks."""
-
-    def __init__(self, tiles: int, chunk_size: int) -> None:
-        self._tiles, self._chunk_size = tiles, chunk_size
-
-    @property
-    def num_chunks(self) -> int:
-        return -(-self._tiles // self._chunk_size)
-
-    def read(self, chunk_id: int) -> Batch:
-        first = chunk_id * self._chunk_size
-        numbers = list(range(first, min(first + self._chunk_size, self._tiles)))
-        return {"row_id": [f"tile {number}" for number in numbers], "tile": numbers}
-
-
-def open_tiles(job: SceneJob, scene: ScenePair, source: TileSource, folder: str, overwrite: bool) -> DatasetFolder:
+def open_tiles(job: SceneJob, scene: ScenePair, num_chunks: int, folder: str, overwrite: bool) -> DatasetFolder:
     """The folder of the captioned tiles, new or to be continued. With ``overwrite`` tiles of other images or settings
     are replaced; those of the same are kept.
 
@@ -80,7 +64,7 @@ def open_tiles(job: SceneJob, scene: ScenePair, source: TileSource, folder: str,
     content = fingerprint(KIND, _VERSION, images, scene.resampled, scene.scaling, scene.nodata, identity, settings)
     options: dict[str, Any] = {
         "kind": KIND, "schema": SCHEMA, "fingerprint": content, "config": job.model_dump(mode="json"),
-        "num_chunks": source.num_chunks,
+        "num_chunks": num_chunks,
     }  # fmt: skip
     try:
         return DatasetFolder.open_for_build(folder, **options)
@@ -108,7 +92,7 @@ class CaptionTiles:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="read")
 
     def __call__(self, batch: Batch) -> Batch:
-        numbers, size = batch["tile"], self._batch_size
+        numbers, size = batch["index"], self._batch_size
         groups = [numbers[start : start + size] for start in range(0, len(numbers), size)]
         rows: list[dict[str, Any]] = []
         ahead = self._pool.submit(self._read, groups[0])
@@ -118,7 +102,6 @@ class CaptionTiles:
                 ahead = self._pool.submit(self._read, groups[i + 1])
             rows += self._captioned(group, tiles)
         names = ["row_id", *SCHEMA.names, "error"]
-        rows = [row | {"row_id": row_id} for row, row_id in zip(rows, batch["row_id"], strict=True)]
         return {name: [row.get(name) for row in rows] for name in names}
 
     def _read(self, numbers: Sequence[int]) -> list[TilePixels | str]:
@@ -131,7 +114,7 @@ class CaptionTiles:
         return tiles
 
     def _captioned(self, numbers: Sequence[int], tiles: Sequence[TilePixels | str]) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = [{"tile": number} for number in numbers]
+        rows: list[dict[str, Any]] = [{"row_id": f"tile {number}", "tile": number} for number in numbers]
         comparable = []
         for i, tile in enumerate(tiles):
             if isinstance(tile, str):

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from itertools import accumulate
 from pathlib import PurePosixPath
-from typing import Protocol
 
 from idc.data import files
 from idc.data.image_cells import cell_bytes
@@ -23,30 +22,11 @@ HeapImages = Callable[[int, str], bytes]
 """The encoded bytes of an image, by its position and id; picklable and small. Raises ImageError if unreadable."""
 
 
-class Heap(Protocol):
-    """An image collection as a source of chunks: columns ``place`` (position in the collection), ``image_id``, ``data``
-    (encoded bytes, None with an error) and ``error``.
-
-    Attributes:
-        num_images: number of images, readable or not.
-        images: reads single images.
-        fingerprint: of the content, not of the path.
-        notes: what was left out of the collection, in words.
-    """
-
-    num_images: int
-    fingerprint: str
-    notes: list[str]
-    images: HeapImages
-
-    @property
-    def num_chunks(self) -> int: ...
-
-    def read(self, chunk_id: int) -> Batch: ...
-
-
-def open_heap(path: str, chunk_size: int) -> Heap:
+def open_heap(path: str, chunk_size: int) -> FilesHeap | PairsHeap:
     """The image collection at ``path``: a folder with a manifest is one of pairs, any other one of image files.
+
+    As a source of chunks it has the columns ``place`` (position in the collection), ``image_id``, ``data`` (encoded
+    bytes, None with an error) and ``error``. ``images`` reads single ones; ``notes`` say what was left out.
 
     Raises:
         ValueError: it holds no image, or a data set folder without images.
@@ -106,7 +86,6 @@ class FilesHeap:
         }
 
     def _image(self, position: int) -> tuple[bytes | None, str | None]:
-        """The bytes of an image, or the error."""
         name = self.names[position]
         try:
             data = self.images(position, name)

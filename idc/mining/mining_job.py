@@ -19,10 +19,9 @@ from idc.data.schema import PAIR_SCHEMA_VERSION, pair_arrow_schema
 from idc.data.store import MANIFEST, DatasetFolder, Manifest, fingerprint, iter_tables, read_manifest
 from idc.mining.config import MinePairsJob
 from idc.mining.features_folder import FEATURES, RowRanges, feature_schema
-from idc.mining.heap import Heap, open_heap
+from idc.mining.heap import FilesHeap, PairsHeap, open_heap
 from idc.mining.mined_pairs import WritePairs
-from idc.mining.near_duplicates import near_duplicates
-from idc.mining.neighbours import FindNeighbours, neighbours_schema
+from idc.mining.neighbours import FindNeighbours, near_duplicates, neighbours_schema
 from idc.mining.targets import PAIRED, ChooseTargets, targets_schema
 
 VERSION = 3
@@ -32,7 +31,7 @@ STEPS = ("features", "neighbours", "targets")
 """Steps before the pairs."""
 
 
-def _fingerprints(job: MinePairsJob, collection: Heap, encoder: str) -> dict[str, str]:
+def _fingerprints(job: MinePairsJob, collection: FilesHeap | PairsHeap, encoder: str) -> dict[str, str]:
     """Fingerprints of the steps: each names all that its rows depend on, by content."""
     features = fingerprint("image features", VERSION, collection.fingerprint, encoder, job.max_pixels, job.chunk_size)
     copies = fingerprint("copies", features, job.near_duplicate)

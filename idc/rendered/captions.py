@@ -17,7 +17,7 @@ from typing import Any, get_args
 import numpy as np
 
 from idc.rendered.config import ChangeType, Color, Material, Shape
-from idc.rendered.scene import CHANGED, Change, Order, Scene, SceneObject, View
+from idc.rendered.scene import CHANGED, Change, ChangedPair, Order, Scene, SceneObject, View
 
 ATTRIBUTES = ("size", "color", "material", "shape")
 
@@ -126,10 +126,9 @@ def matching(things: Iterable[SceneObject], thing: SceneObject, attributes: Sequ
     return [t for t in things if all(getattr(t, a) == getattr(thing, a) for a in attributes)]
 
 
-def sights(
-    change: Change, before: tuple[SceneObject, ...], after: tuple[SceneObject, ...], views: Sequence[View]
-) -> tuple[list[ObjectInView], list[ObjectInView]]:
+def sights(pair: ChangedPair) -> tuple[list[ObjectInView], list[ObjectInView]]:
     """The images in which its description must be unique, and those in which a relation of it must hold."""
+    change, before, after, views = pair
     seen = []
     if change.before is not None:
         seen.append(ObjectInView(change.before, before, views[0]))
@@ -171,33 +170,19 @@ def descriptions(
     return plain, relational
 
 
-def describable(
-    change: Change, before: tuple[SceneObject, ...], after: tuple[SceneObject, ...], views: Sequence[View]
-) -> bool:
+def describable(pair: ChangedPair) -> bool:
     """Whether the changed object has a true and unambiguous description."""
-    unique_in, holds_in = sights(change, before, after, views)
+    unique_in, holds_in = sights(pair)
     # what is unique by some attributes is unique by all
     return _unique(unique_in[0].thing, ATTRIBUTES, unique_in) or any(descriptions(unique_in, holds_in))
-
-
-def describable_in(scene: Scene, order: Order) -> bool:
-    """Whether what changes between two images has a true and unambiguous description, or nothing changes."""
-    change = scene.change_of(order)
-    before, after = order
-    views = (scene.views[before], scene.views[after])
-    return change is None or describable(change, scene.things(before), scene.things(after), views)
 
 
 def change_captions(
     scene: Scene, count: int, relation_share: float, rng: np.random.Generator, order: Order = CHANGED
 ) -> list[str]:
     """``count`` captions of what changes between two images, each from another template."""
-    change = scene.change_of(order)
-    before, after = order
-    if change is None:
-        return no_change_captions(count, rng)
-    views = (scene.views[before], scene.views[after])
-    return _captions(change, scene.things(before), scene.things(after), views, count, relation_share, rng)
+    pair = scene.changed_pair(order)
+    return no_change_captions(count, rng) if pair is None else _captions(pair, count, relation_share, rng)
 
 
 def captions_of_record(
@@ -206,25 +191,15 @@ def captions_of_record(
     """``count`` captions of a change given by the ``meta`` of a rendered pair: ``before``, ``after``, ``views``. Empty
     if no description of the changed object is unambiguous (possible for a pair in reverse order)."""
     before, after = (tuple(SceneObject(**thing) for thing in record[name]) for name in ("before", "after"))
-    gone = [thing for thing in before if thing not in after]
-    new = [thing for thing in after if thing not in before]
-    change = Change(kind, gone[0] if gone else None, new[0] if new else None)
-    views = [View.of_record(view) for view in record["views"]]
-    if not describable(change, before, after, views):
-        return []
-    return _captions(change, before, after, views, count, relation_share, rng)
+    gone = next((thing for thing in before if thing not in after), None)
+    new = next((thing for thing in after if thing not in before), None)
+    pair = ChangedPair(Change(kind, gone, new), before, after, [View.of_record(view) for view in record["views"]])
+    return _captions(pair, count, relation_share, rng) if describable(pair) else []
 
 
-def _captions(
-    change: Change,
-    before: tuple[SceneObject, ...],
-    after: tuple[SceneObject, ...],
-    views: Sequence[View],
-    count: int,
-    relation_share: float,
-    rng: np.random.Generator,
-) -> list[str]:
-    plain, relational = descriptions(*sights(change, before, after, views))
+def _captions(pair: ChangedPair, count: int, relation_share: float, rng: np.random.Generator) -> list[str]:
+    plain, relational = descriptions(*sights(pair))
+    change = pair.change
     thing = change.before if change.before is not None else change.after
     assert thing is not None
     value = getattr(change.after, change.kind) if change.kind in ("color", "material") else ""

@@ -147,11 +147,6 @@ class RenderConfig(ConfigModel):
     samples_per_pixel: int = Field(default=16, ge=1, le=4096)
     """Light paths per pixel, rounded up to a grid; time is proportional. 8, 16 and 64 look best for their time, because
     they are divided evenly among the lamps."""
-    engine: Literal["scalar", "llvm"] = "scalar"
-    """Mitsuba's variant. llvm compiles each image's scene to vector instructions: other pixels, as of another seed, and
-    perhaps other ones on another processor. It renders 2.4 times as many pairs a second at 480x320 (1.84 s of CPU a
-    scene of 480x320 instead of 4.36, with AVX-512), a sixteenth at 64x64, where compiling takes nearly all
-    the time. Needs a library of LLVM from 19 on (Debian: libllvm19)."""
     min_objects: int = Field(default=3, ge=1, le=12)
     """Fewest objects in the default image."""
     max_objects: int = Field(default=10, ge=1, le=12)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from idc.rendered.captions import describable_in
+from idc.rendered.captions import describable
 from idc.rendered.config import JITTERS, ChangeType, Jitter, RenderConfig
 from idc.rendered.look import draw_exposures, draw_look, stops
 from idc.rendered.scene import IMAGES, ORDERED_PAIRS, PAIRS, Change, Lamp, Order, Point, Scene, SceneObject, View
@@ -62,7 +62,7 @@ def draw_scene(config: RenderConfig, index: int) -> tuple[Scene, np.random.Gener
     orders = pairs_of(config, index).values()
     for _ in range(MAX_ATTEMPTS):
         scene = _draw(config, kind, rng, look_rng)
-        if scene is not None and all(describable_in(scene, order) for order in orders):
+        if scene is not None and all(pair is None or describable(pair) for pair in map(scene.changed_pair, orders)):
             return scene, rng
     raise UnplaceableScene(
         f"{MAX_ATTEMPTS} scenes with {config.min_objects} to {config.max_objects} objects were drawn and none "

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import io
-import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from idc.data.images import encode_png
-from idc.data.pipeline import Batch, StageSpec
+from idc.data.pipeline import Batch, NumberSource, StageSpec
 from idc.data.schema import NO_CHANGE, PAIR_SCHEMA_VERSION, ChangePair, pair_arrow_schema
 from idc.data.store import DatasetFolder, fingerprint
 from idc.rendered.captions import change_captions
@@ -26,11 +24,6 @@ from idc.rendered.srgb import from_srgb, to_srgb
 
 GENERATOR_VERSION = 1
 """Part of the fingerprint of every rendered folder; to be raised when a setting would produce other rows."""
-
-VARIANTS = {"scalar": "scalar_rgb", "llvm": "llvm_ad_rgb"}
-"""Mitsuba's variant of each engine."""
-LEAST_LLVM = (19,)
-"""LLVM 15 cannot compile a minimum of two numbers for x86, and ends the process."""
 
 COLORS: dict[str, tuple[int, int, int]] = {
     "gray": (87, 87, 87),
@@ -51,29 +44,13 @@ MASK_BEFORE, MASK_AFTER = 85, 170
 """Values of the change mask: the changed object shows in the before image, in the after image; the sum: in both."""
 
 
-@dataclass(frozen=True)
-class RenderSource:
-    """The indices 0 to ``num_scenes`` - 1 in chunks."""
-
-    num_scenes: int
-    chunk_size: int
-
-    @property
-    def num_chunks(self) -> int:
-        return math.ceil(self.num_scenes / self.chunk_size)
-
-    def read(self, chunk_id: int) -> Batch:
-        start = chunk_id * self.chunk_size
-        return {"index": list(range(start, min(start + self.chunk_size, self.num_scenes)))}
-
-
-def open_rendering(job: RenderJob, overwrite: bool = False) -> tuple[DatasetFolder, RenderSource, list[StageSpec]]:
+def open_rendering(job: RenderJob, overwrite: bool = False) -> tuple[DatasetFolder, NumberSource, list[StageSpec]]:
     """The folder, source and stages of a render job, for ``run_local`` or ``cluster.data.run_chunks_on_ray``.
 
     Raises:
         ValueError: the folder holds something else and ``overwrite`` is off.
     """
-    source = RenderSource(job.render.num_scenes, job.chunk_size)
+    source = NumberSource(job.render.num_scenes, job.chunk_size)
     config = job.model_dump(mode="json", exclude={"out", "workers", "max_reject_share"})
     folder = DatasetFolder.open_for_build(
         job.out,
@@ -99,25 +76,18 @@ class RenderScenes:
     """The stage that converts the column ``index`` (scene numbers) to the columns of pairs, two or eight a scene.
 
     A scene that cannot be placed becomes one row with the error ``"unplaceable scene: ..."``. Mitsuba is loaded once
-    and limited to one thread in this process: one stage is one core's work. Mitsuba has one variant at a time, so a
-    process can have stages of one engine only.
-
-    Raises:
-        ValueError: there is no LLVM for `engine=llvm`, or one that is too old.
+    and limited to one thread in this process: one stage is one core's work.
     """
 
     def __init__(self, config: RenderConfig):
         import drjit
         import mitsuba
 
-        if config.engine == "llvm":
-            _require_llvm(drjit)
-        mitsuba.set_variant(VARIANTS[config.engine])
+        mitsuba.set_variant("scalar_rgb")
         drjit.set_thread_count(1)
         mitsuba.set_log_level(mitsuba.LogLevel.Error)  # else one line per image if samples_per_pixel is rounded
         self.config = config
         self.mi = mitsuba
-        self.drop_kernels = drjit.flush_kernel_cache if config.engine == "llvm" else None
 
     def __call__(self, batch: Batch) -> Batch:
         return rows_of_scenes(batch, self.pairs, lambda index: f"r{self.config.seed}-{index:06d}")
@@ -194,22 +164,7 @@ class RenderScenes:
         mi, config = self.mi, self.config
         scene = mi.load_dict(scene_dict(mi, things, view, config, look), parallel=False, optimize=False)
         linear = np.array(mi.render(scene, seed=seed))[..., :3]
-        if self.drop_kernels is not None:
-            self.drop_kernels()  # no other scene has the same, and they would fill the memory
         return develop(without_sparks(linear), exposure, np.random.default_rng(seed))
-
-
-def _require_llvm(drjit: Any) -> None:
-    if not drjit.has_backend(drjit.JitBackend.LLVM):
-        version = "none"
-    elif (number := drjit.detail.llvm_version()) < LEAST_LLVM:
-        version = ".".join(map(str, number))
-    else:
-        return
-    raise ValueError(
-        f"render.engine=llvm needs a library of LLVM {LEAST_LLVM[0]} or newer, and this machine has {version}: install "
-        f"one (Debian: libllvm{LEAST_LLVM[0]}) or set DRJIT_LIBLLVM_PATH to its file, or leave the setting out"
-    )
 
 
 def scene_dict(
@@ -280,11 +235,7 @@ def _shapes(mi: Any, thing: SceneObject, look: Look) -> dict[str, dict[str, Any]
 
 
 def _lettered_cube(mi: Any, to_scene: Any, bsdf: dict[str, Any], thing: SceneObject) -> dict[str, dict[str, Any]]:
-    """The four sides with the letter, upright and legible from outside, and the top.
-
-    Args:
-        to_scene: transform of the cube of half edge 1 at the origin to its position in the scene.
-    """
+    """The four sides with the upright letter, and the top; ``to_scene`` places the unit cube."""
     transform = mi.ScalarTransform4f
     stencil = np.ascontiguousarray(letter_stencil(thing.text)[::-1, :, None])  # a rectangle's v grows upward
     paint = 0.0 if np.mean(COLORS[thing.color]) > 110 else 0.9

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -171,6 +171,15 @@ class Change:
         return Change(REVERSED.get(self.kind, self.kind), self.after, self.before)
 
 
+class ChangedPair(NamedTuple):
+    """A change, and the objects and views of the image before and the image after."""
+
+    change: Change
+    before: tuple[SceneObject, ...]
+    after: tuple[SceneObject, ...]
+    views: Sequence[View]
+
+
 @dataclass(frozen=True)
 class Scene:
     """The content of the three images of one index.
@@ -203,6 +212,14 @@ class Scene:
         if (before == 1) == (after == 1):
             return None
         return self.change if after == 1 else self.change.reversed()
+
+    def changed_pair(self, order: Order) -> ChangedPair | None:
+        """What shows the change from an image to another one, ``None`` if nothing changes."""
+        change, (before, after) = self.change_of(order), order
+        if change is None:
+            return None
+        views = (self.views[before], self.views[after])
+        return ChangedPair(change, self.things(before), self.things(after), views)
 
     def changed_pixels(self, image: int) -> np.ndarray:
         """bool (H, W): visible pixels of the changed object in an image."""

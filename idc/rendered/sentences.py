@@ -179,7 +179,6 @@ def true_wordings(differences: Sequence[Difference]) -> list[str]:
 
 
 def _words(statement: ReferringOptions, description: SceneDescription, rng: Any, template: str) -> dict[str, str]:
-    """The words of a clause: see :data:`CLAUSES`."""
     difference, attributes = statement.difference, description.attributes
     if difference.kind == "count":
         old, new = len(difference.before), len(difference.after)

@@ -62,25 +62,12 @@ _KINDS_STREAM = 7
 
 
 @dataclass(frozen=True)
-class PlacedDifference:
-    """A change of kind ``kind``; ``before`` and ``after`` are indices in the scene's lists of objects."""
-
-    kind: str
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-
-    def record(self) -> dict[str, Any]:
-        """As :mod:`idc.rendered.differences` has it."""
-        return {"kind": self.kind, "before": list(self.before), "after": list(self.after)}
-
-
-@dataclass(frozen=True)
 class SeveralScene:
     """The content of the two images of one index.
 
     Attributes:
         before, after: the objects of the two images; one that stays as it is is equal in both.
-        differences: what changed.
+        differences: what changed, as :mod:`idc.rendered.differences` has it in ``meta``.
         views: of the two images.
         look: what the images share besides their objects.
         exposures: of the two images.
@@ -89,7 +76,7 @@ class SeveralScene:
 
     before: tuple[SceneObject, ...]
     after: tuple[SceneObject, ...]
-    differences: tuple[PlacedDifference, ...]
+    differences: list[dict[str, Any]]
     views: tuple[View, View]
     look: Look
     exposures: tuple[Exposure, ...]
@@ -100,7 +87,7 @@ class SeveralScene:
         """The kind of the only difference, ``none`` without one, None if there are several."""
         if len(self.differences) > 1:
             return None
-        return self.differences[0].kind if self.differences else "none"
+        return str(self.differences[0]["kind"]) if self.differences else "none"
 
     def changed_pixels(self, image: int) -> np.ndarray:
         """bool (H, W): visible pixels of what is not the same in the other image (0 before, 1 after)."""
@@ -184,9 +171,7 @@ def reversed_record(meta: Mapping[str, Any]) -> dict[str, Any]:
     swapped = {**meta, "before": meta["after"], "after": meta["before"], "views": meta["views"][::-1]}
     if DIFFERENCES in meta:
         listed = [
-            PlacedDifference(
-                REVERSED.get(record["kind"], record["kind"]), tuple(record["after"]), tuple(record["before"])
-            )
+            {"kind": REVERSED.get(record["kind"], record["kind"]), "before": record["after"], "after": record["before"]}
             for record in meta[DIFFERENCES]
         ]
         swapped |= _difference_fields(listed)
@@ -194,13 +179,11 @@ def reversed_record(meta: Mapping[str, Any]) -> dict[str, Any]:
     return swapped
 
 
-def _difference_fields(differences: Sequence[PlacedDifference]) -> dict[str, Any]:
-    """The fields of ``meta`` about the differences."""
+def _difference_fields(differences: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    kinds = {difference["kind"] for difference in differences}
     return {
-        DIFFERENCES: [difference.record() for difference in differences],
-        "types": sorted(
-            {OMNIDIFF_TYPES[difference.kind] for difference in differences if difference.kind in OMNIDIFF_TYPES}
-        ),
+        DIFFERENCES: differences,
+        "types": sorted(OMNIDIFF_TYPES[kind] for kind in kinds if kind in OMNIDIFF_TYPES),
         "changeflag": int(bool(differences)),
     }
 
@@ -259,10 +242,10 @@ def _draw(
         if counts.min() < config.min_visible_pixels:
             return None
         for difference in differences:
-            for index in (difference.before, difference.after)[image]:
+            for index in difference[("before", "after")[image]]:
                 whole = cast((things[index],), view, config.width, config.height) == 0
                 edge = whole[0].any() or whole[-1].any() or whole[:, 0].any() or whole[:, -1].any()
-                if edge or counts[index] < CLEAR_SHARE.get(difference.kind, CLEAR) * np.count_nonzero(whole):
+                if edge or counts[index] < CLEAR_SHARE.get(difference["kind"], CLEAR) * np.count_nonzero(whole):
                     return None
         ids.append(seen)
     return SeveralScene(before, after, differences, views, shared, exposures, (ids[0], ids[1]))
@@ -328,7 +311,6 @@ def _things(change: _Change) -> list[SceneObject]:
 
 
 def _tell_apart(changes: list[_Change]) -> bool:
-    """Whether no two changes have objects of the same look."""
     looks = [{attributes_of(thing) for thing in _things(change)} for change in changes]
     return len(set().union(*looks)) == sum(map(len, looks))
 
@@ -371,7 +353,7 @@ def _placed(config: RenderConfig, changes: list[_Change], rng: np.random.Generat
 
 def _listed(
     changes: list[_Change], rng: np.random.Generator
-) -> tuple[tuple[SceneObject, ...], tuple[SceneObject, ...], tuple[PlacedDifference, ...]]:
+) -> tuple[tuple[SceneObject, ...], tuple[SceneObject, ...], list[dict[str, Any]]]:
     """The objects before and after in one random order, and the differences with their indices in it."""
     every = [(number, states) for number, change in enumerate(changes) for states in change.states]
     lists: tuple[list[SceneObject], list[SceneObject]] = ([], [])
@@ -382,11 +364,11 @@ def _listed(
             if thing is not None:
                 indices.setdefault(number, ([], []))[side].append(len(lists[side]))
                 lists[side].append(thing)
-    differences = tuple(
-        PlacedDifference(change.kind, tuple(indices[number][0]), tuple(indices[number][1]))
+    differences = [
+        {"kind": change.kind, "before": indices[number][0], "after": indices[number][1]}
         for number, change in enumerate(changes)
         if change.kind
-    )
+    ]
     return tuple(lists[0]), tuple(lists[1]), differences
 
 

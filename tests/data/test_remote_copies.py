@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from idc.data import remote_copies
-from idc.data.files import locate
+from idc.data.files import Location, locate
 from idc.data.object_store import Unreachable, check_writable, with_retries
 from idc.data.remote_copies import local_folder, sizes, upload_files
 from tests.object_store import Store, store
@@ -70,13 +70,13 @@ def test_a_folder_that_changes_while_it_is_read_is_refused(
 ) -> None:
     put("c", config=b"1")
     versions = iter(range(100))
-    real = remote_copies.download
+    real = remote_copies.copy_file
 
     def changing(*args: object) -> None:
         real(*args)  # type: ignore[arg-type]
         put("c", config=str(next(versions)).encode())
 
-    monkeypatch.setattr(remote_copies, "download", changing)
+    monkeypatch.setattr(remote_copies, "copy_file", changing)
     with pytest.raises(ValueError, match="s3://idc/c changed while it was read, three times"):
         local_folder("s3://idc/c")
     assert entries(cache) == []
@@ -115,13 +115,13 @@ def test_the_config_of_a_folder_is_written_last(s3: Store, tmp_path: Path, monke
     put("g", **{"config.json": b"old"})
     target = locate("s3://idc/g")
     seen: list[tuple[str, bool]] = []
-    real = remote_copies.upload
+    real = remote_copies.copy_file
 
-    def upload(source: Path, *args: object) -> None:
+    def copy(source: Location, *args: object) -> None:
         seen.append((source.name, "config.json" in sizes(target, 0)))
         real(source, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(remote_copies, "upload", upload)
+    monkeypatch.setattr(remote_copies, "copy_file", copy)
     upload_files(tmp_path, ["a", "config.json", "z"], target, 0)
     assert sorted(seen[:2]) == [("a", False), ("z", False)]
     assert seen[2] == ("config.json", False)

@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import pytest
+from rasterio.crs import CRS
+from rasterio.transform import from_origin
 from rasterio.warp import transform
 
-from idc.geo.ground import ring_area, without_jumps
-from idc.geo.polygons import pixel_areas
+from idc.geo.polygons import outlines, ring_area, without_jumps
 from tests.geo.scenes import GRID, UTM
 
 A, F = 6378137.0, 1 / 298.257223563
@@ -52,15 +53,15 @@ def test_a_square_of_a_kilometre_in_utm_is_larger_on_the_ground_by_the_scale(eas
     assert area == pytest.approx(1e6 / scale**2, rel=2e-5)
 
 
-def test_a_pixel_of_web_mercator_is_smaller_than_its_square() -> None:
-    from rasterio.crs import CRS
-    from rasterio.transform import from_origin
-
-    (x,), (y,) = transform("EPSG:4326", "EPSG:3857", [9.0], [60.0])
-    (area,) = pixel_areas([(0.5, 0.5)], from_origin(x, y, 2, 2), CRS.from_epsg(3857).to_wkt())
-    assert area == pytest.approx(4 * math.cos(math.radians(60)) ** 2, rel=0.01)
-    (in_utm,) = pixel_areas([(100, 100)], GRID, CRS.from_string(UTM).to_wkt())
-    assert in_utm == pytest.approx(0.25 / 0.9996**2, rel=1e-5)
+@pytest.mark.parametrize(
+    ("crs", "left", "top", "side", "scale"),
+    [("EPSG:3857", *(v[0] for v in transform("EPSG:4326", "EPSG:3857", [9.0], [60.0])), 2, 2),
+     (UTM, GRID.c, GRID.f, 0.5, 0.9996)],
+)  # fmt: skip
+def test_a_pixel_has_its_area_on_the_ground(crs: str, left: float, top: float, side: float, scale: float) -> None:
+    pixel = np.ones((1, 1), np.int32)
+    ((_, _, area),) = outlines(pixel, from_origin(left, top, side, side), CRS.from_string(crs).to_wkt())
+    assert area == pytest.approx((side / scale) ** 2, rel=0.01)
 
 
 def test_longitudes_without_a_jump() -> None:

@@ -11,7 +11,7 @@ from rasterio.features import rasterize
 from rasterio.transform import Affine, from_origin
 from rasterio.warp import transform_geom
 
-from idc.geo.polygons import outlines, pixel_areas
+from idc.geo.polygons import changes_of, outlines
 from tests.geo.scenes import GRID, UTM
 
 
@@ -80,4 +80,12 @@ def test_longitudes_across_the_antimeridian_go_on(crs: str, grid: Affine) -> Non
 def test_where_there_are_no_degrees_the_system_is_named() -> None:
     adams = CRS.from_string("+proj=adams_ws2 +datum=WGS84").to_wkt()  # without an inverse at some points
     with pytest.raises(ValueError, match=r"the coordinate system PROJCS.* gives no longitude and latitude"):
-        pixel_areas([(12, 12)], from_origin(0, 0, 1, 1), adams)
+        list(outlines(np.eye(24, dtype=np.int32), from_origin(0, 0, 1, 1), adams))
+
+
+def test_parts_below_the_least_area_are_left_out() -> None:
+    kinds = (drawn() > 0).astype(np.uint8)
+    kinds[0, 0] = 1  # the first part of all
+    changes, tallies, inside = changes_of(kinds, kinds, GRID, CRS.from_string(UTM).to_wkt(), least=20)
+    assert ([change.number for change in changes], tallies[None].count) == ([1, 2], 2), "numbered without gaps"
+    assert (inside == ((drawn() > 0) & (drawn() < 3))).all()

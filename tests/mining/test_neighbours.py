@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from idc.mining.features_folder import FEATURES, to_matrix, unit_length
-from idc.mining.near_duplicates import near_duplicates
-from idc.mining.neighbours import FindNeighbours
+from idc.mining.neighbours import FindNeighbours, near_duplicates
 from tests.mining.heaps import features_folder
 
 ROWS = 60

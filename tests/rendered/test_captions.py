@@ -10,7 +10,7 @@ import pytest
 
 from idc.rendered.captions import descriptions, sights
 from idc.rendered.draw import draw_scene
-from idc.rendered.scene import Change, SceneObject
+from idc.rendered.scene import Change, ChangedPair, SceneObject
 from tests.rendered.conftest import CLEVR, SMALL
 
 WORDS = {
@@ -86,20 +86,22 @@ def test_captions_name_the_changed_object_and_no_other(jitter):
     assert relational > 60
 
 
-def twin_scene(*others: SceneObject) -> tuple[Change, tuple[SceneObject, ...], tuple[SceneObject, ...], tuple]:
+def twin_scene(*others: SceneObject) -> ChangedPair:
     """A small red cube that turns blue, among other objects."""
     cube = SceneObject("cube", "red", "rubber", "small", 0.35, 0.0, 0.0, 0.0)
     blue = replace(cube, color="blue")
-    return Change("color", cube, blue), (cube, *others), (blue, *others), draw_scene(SMALL, 0)[0].views[:2]
+    views = draw_scene(SMALL, 0)[0].views[:2]
+    return ChangedPair(Change("color", cube, blue), (cube, *others), (blue, *others), views)
 
 
 def test_a_scene_in_which_nothing_is_unique_is_not_describable():
     twins = [SceneObject("cube", "red", "rubber", "small", 0.35, float(x), 0.0, 0.0) for x in (-2, 2)]
-    assert descriptions(*sights(*twin_scene(*twins))) == ([], [])
+    assert descriptions(*sights(twin_scene(*twins))) == ([], [])
 
 
 def test_a_relation_that_the_other_view_denies_is_not_used():
-    change, before, after, (first, _) = twin_scene(SceneObject("sphere", "green", "metal", "large", 0.7, 1.5, 0.5, 0.0))
+    pair = twin_scene(SceneObject("sphere", "green", "metal", "large", 0.7, 1.5, 0.5, 0.0))
+    first = pair.views[0]
     opposite = replace(first, origin=(-first.origin[0], -first.origin[1], first.origin[2]))
-    assert descriptions(*sights(change, before, after, (first, first)))[1]
-    assert descriptions(*sights(change, before, after, (first, opposite)))[1] == []
+    assert descriptions(*sights(pair._replace(views=(first, first))))[1]
+    assert descriptions(*sights(pair._replace(views=(first, opposite))))[1] == []

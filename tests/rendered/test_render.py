@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -18,7 +15,7 @@ from idc.data.store import read_table
 from idc.rendered.captions import TEMPLATES
 from idc.rendered.config import RenderJob
 from idc.rendered.draw import cast, draw_scene
-from idc.rendered.render import LEAST_LLVM, RenderScenes, open_rendering
+from idc.rendered.render import RenderScenes, open_rendering
 from idc.rendered.scene import SceneObject
 from tests.rendered.conftest import SMALL
 
@@ -55,35 +52,6 @@ def test_objects_look_as_they_are_called():
     assert blue[2] > blue[0] + 15
     rubber, metal = (pixels("purple", material).mean(-1) for material in ("rubber", "metal"))
     assert np.percentile(metal, 98) / np.median(metal) > 1.3 * np.percentile(rubber, 98) / np.median(rubber)
-
-
-@pytest.mark.parametrize(("has", "version", "said"), [(False, None, "none"), (True, (15, 0, 6), "15.0.6")])
-def test_llvm_that_cannot_compile_is_refused_before_it_ends_the_process(monkeypatch, has, version, said):
-    monkeypatch.setattr("drjit.has_backend", lambda backend: has)
-    monkeypatch.setattr("drjit.detail.llvm_version", lambda: version)
-    with pytest.raises(ValueError, match=rf"engine=llvm needs .* has {said}: install"):
-        RenderScenes(SMALL.model_copy(update={"engine": "llvm"}))
-
-
-def test_llvm_renders_the_same_scenes(tmp_path, pairs):
-    """In a process of its own, since Mitsuba has one variant in a process; its compiled scenes are kept nowhere."""
-    drjit = pytest.importorskip("drjit")
-    if not drjit.has_backend(drjit.JitBackend.LLVM) or drjit.detail.llvm_version() < LEAST_LLVM:
-        pytest.skip("no LLVM of a version that Mitsuba can use")
-    settings = SMALL.model_copy(update={"engine": "llvm"}).model_dump_json()
-    code = (
-        "import sys;"
-        "from idc.rendered.config import RenderConfig;"
-        "from idc.rendered.render import RenderScenes;"
-        "pairs = RenderScenes(RenderConfig.model_validate_json(sys.argv[1])).pairs(0);"
-        "sys.stdout.buffer.write(pairs[0].before)"
-    )
-    environment = {**os.environ, "DRJIT_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code, settings], env=environment, capture_output=True, check=True)
-    scalar, llvm = decode_image(pairs[0].before).astype(float), decode_image(done.stdout).astype(float)
-    assert not np.array_equal(scalar, llvm)
-    assert np.abs(scalar - llvm).mean() < 8
-    assert abs(scalar.mean() - llvm.mean()) < 1
 
 
 def job(out: Path, **render: object) -> RenderJob:

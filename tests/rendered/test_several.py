@@ -36,7 +36,7 @@ def scenes() -> list[SeveralScene]:
 
 def test_numbers_of_changes_and_kinds_are_balanced(scenes: list[SeveralScene]) -> None:
     assert [len(scene.differences) for scene in scenes[:12]] == [0, 1, 2, 3, 4, 5] * 2
-    assert {difference.kind for scene in scenes for difference in scene.differences} == set(KINDS)
+    assert {difference["kind"] for scene in scenes for difference in scene.differences} == set(KINDS)
     config = SEVERAL.model_copy(update={"num_scenes": 600})
     splits = Counter((index % 6, split_of(config, index)) for index in range(600))
     assert all(splits[number, "test"] == pytest.approx(10, abs=2) for number in range(6))
@@ -49,7 +49,7 @@ def test_a_kind_that_a_scene_cannot_have_is_replaced_and_impossible_settings_end
     assert {kinds_of_changes(several, 0, index)[0] for index in range(6)} == {"size", "color"}
     for index in range(6):
         scene, _ = draw_several(SEVERAL.model_copy(update=small), index)
-        assert [difference.kind for difference in scene.differences] == ["color"]
+        assert [difference["kind"] for difference in scene.differences] == ["color"]
     with pytest.raises(UnplaceableScene, match=r"lower several\.max_changes"):
         draw_several(SEVERAL.model_copy(update={"extent": 0.5}), 5)
 
@@ -60,7 +60,9 @@ def test_the_reverse_of_a_record_is_true_and_its_own_reverse(scenes: list[Severa
         meta = scene.record()
         back = reversed_record(meta)
         kinds = {"add": "drop", "drop": "add"}
-        assert [one["kind"] for one in back["differences"]] == [kinds.get(d.kind, d.kind) for d in scene.differences]
+        assert [one["kind"] for one in back["differences"]] == [
+            kinds.get(d["kind"], d["kind"]) for d in scene.differences
+        ]
         again = reversed_record(back)
         brightness = again.pop("distractors")["brightness"], meta.pop("distractors")["brightness"]
         assert brightness[0] == pytest.approx(brightness[1], abs=1e-3)

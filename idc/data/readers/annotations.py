@@ -58,7 +58,6 @@ class Annotations:
         self.hash = hashlib.sha256()
 
     def note(self, text: str) -> None:
-        """Add a note for the user."""
         self.extra["notes"].append(text)
 
     def reject(self, position: str, error: str) -> None:

@@ -57,8 +57,6 @@ def with_default_splits(
 
 
 class _WithSplits:
-    """A source whose pairs without a split get the one chosen for them."""
-
     def __init__(self, source: PairReader, splits: Sequence[array[int]], extra: dict[str, Any]) -> None:
         self._source, self._splits, self.num_chunks = source, splits, source.num_chunks
         self.reader, self.fingerprint = source.reader, source.fingerprint

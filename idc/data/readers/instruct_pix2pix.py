@@ -104,7 +104,6 @@ class InstructPix2PixReader:
         ]
 
     def _prompt(self, name: str) -> tuple[dict[str, Any], str | None]:
-        """The prompt of an example, or its error."""
         file = f"{name}/prompt.json"
         try:
             prompt = parse_json(decode_text(self.reader.read(file), "surrogateescape"), keep_surrogates=True)

@@ -152,7 +152,6 @@ def _clevr_change(annotations: Annotations) -> str | None:
 
 
 def _split_files(annotations: Annotations, keys: tuple[str, ...], *folders: str) -> str | None:
-    """The files of the splits if their entries have these keys."""
     try:
         names = annotations.split_files(*folders).values()
     except ValueError:
@@ -188,7 +187,6 @@ def _general(root: files.Location, follow_links: bool) -> Iterator[Layout]:
 
 
 def _names_pairs(table: files.Location) -> bool:
-    """Whether the first row has both columns of the images."""
     first = _begin(table).partition(b"\n")[0]
     return b"before" in first and b"after" in first
 

@@ -36,12 +36,7 @@ _DECODED = 64
 
 
 class _Footer(NamedTuple):
-    """What the end of a file says.
-
-    Attributes:
-        rows: number of rows of each group.
-        raw: its bytes. They have the offset of every page and, in the statistics, ids; so they distinguish files.
-    """
+    """Rows of each group, columns, and the bytes of a file's end, which distinguish it: offsets of pages, ids."""
 
     rows: list[int]
     columns: list[str]
@@ -158,7 +153,6 @@ class ParquetReader:
         return rows_to_batch(rows)
 
     def _chunk(self, chunk_id: int) -> Iterator[tuple[str, Record]]:
-        """The rows of a chunk, each with the name of its file."""
         start = chunk_id * self._chunk_size
         stop = min(start + self._chunk_size, self.num_rows)
         for index in range(int(np.searchsorted(self._ends, start, side="right")), len(self._ends)):
@@ -232,7 +226,6 @@ class _GroupRows:
 def _files_of(
     source: files.Location, access: files.Access, parts: Sequence[ManifestPart] | None
 ) -> tuple[files.Location, list[str], list[str]]:
-    """The folder, the names of the Parquet files in it, and notes about other files."""
     if parts is not None:
         return source, [part.file for part in parts], []
     if source.is_file():
@@ -249,11 +242,7 @@ def _files_of(
 
 
 def _open_file(stream: pa.NativeFile, name: str) -> pq.ParquetFile:
-    """A file whose pages are read on demand, and verified if they have checksums.
-
-    Raises:
-        ValueError: it is not a Parquet file, its footer is damaged, or a column holds objects of a program.
-    """
+    """A file whose pages are read on demand, and verified if they have checksums."""
     try:
         # Buffered, so that only the part of a long row group that is being read is in memory.
         return open_parquet(stream, name, buffer_size=2**20, pre_buffer=False, page_checksum_verification=True)

@@ -225,7 +225,6 @@ class TableReader:
 
 
 def _line_elements(stream: io.BufferedReader, first_line: int) -> Iterator[Element]:
-    """The lines from the stream's position, with their ends."""
     offset = stream.tell()
     for number, raw in enumerate(iter_lines(stream), start=first_line):
         yield Element(offset, number, raw)

@@ -193,7 +193,6 @@ def _note(problems: dict[str, Problem], code: str, example: str, count: int = 1)
 
 
 def _pairs_of_type(kind: str) -> str:
-    """Name of the count of pairs of a change type."""
     return "unchanged_pairs" if kind == NO_CHANGE else f"{kind}_pairs"
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from pydantic import BaseModel
@@ -40,7 +40,8 @@ class SharedImages:
     def __init__(self) -> None:
         self.pairs: list[tuple[str, int]] = []
         """(pair id, index into SPLITS)."""
-        self._image_owners, self._pair_owners = _Owners(), _Owners()
+        self._image_owners: dict[bytes, list[int]] = {}
+        self._pair_owners: dict[bytes, list[int]] = {}
 
     def add(self, pair_id: str, split: str, before: bytes | None, after: bytes | None) -> None:
         """Add a pair with the :func:`digest` of its images, None for an image that is neither present nor named."""
@@ -48,13 +49,13 @@ class SharedImages:
         self.pairs.append((pair_id, SPLITS.index(split)))
         for image in {before, after} - {None}:
             assert image is not None
-            self._image_owners.add(image, number)
+            self._image_owners.setdefault(image, []).append(number)
         if before is not None and after is not None:
-            self._pair_owners.add(before + after, number)
+            self._pair_owners.setdefault(before + after, []).append(number)
 
     def leaks(self) -> Iterator[Leak]:
         """Every image that occurs in more than one split, in the order of the pairs."""
-        for owners in self._image_owners.shared():
+        for owners in _shared(self._image_owners):
             first: dict[int, str] = {}
             for pair_id, split in (self.pairs[number] for number in owners):
                 first.setdefault(split, pair_id)
@@ -64,7 +65,7 @@ class SharedImages:
     def leaked_pairs(self) -> dict[str, dict[str, int]]:
         """split -> other split -> number of its pairs that share an image with the other."""
         partners: dict[int, set[int]] = {}
-        for owners in self._image_owners.shared():
+        for owners in _shared(self._image_owners):
             splits = {self.pairs[number][1] for number in owners}
             if len(splits) > 1:
                 for number in owners:
@@ -76,21 +77,21 @@ class SharedImages:
 
     def duplicate_pairs(self) -> Iterator[DuplicatePair]:
         """Every (before, after) that occurs under more than one id."""
-        for owners in self._pair_owners.shared():
+        for owners in _shared(self._pair_owners):
             pairs = [self.pairs[number] for number in owners]
             yield DuplicatePair([pair_id for pair_id, _ in pairs], [SPLITS[split] for _, split in pairs])
 
     def distinct_pairs(self) -> dict[str, int]:
         """split -> number of different (before, after); one in two splits counts in both. Empty without images."""
         counts: Counter[str] = Counter()
-        for owners in self._pair_owners.all():
+        for owners in self._pair_owners.values():
             counts.update({SPLITS[self.pairs[number][1]] for number in owners})
         return {split: counts[split] for split in SPLITS if split in counts}
 
     def to_leave_out(self, splits: Collection[str]) -> dict[str, str]:
         """The pairs of ``splits`` that share an image with a later split (train, val, test): pair id -> reason."""
         out: dict[str, str] = {}
-        for owners in self._image_owners.shared():
+        for owners in _shared(self._image_owners):
             last = max(owners, key=lambda number: self.pairs[number][1])
             later_id, later = self.pairs[last]
             for pair_id, split in (self.pairs[number] for number in owners):
@@ -99,21 +100,6 @@ class SharedImages:
         return out
 
 
-class _Owners:
-    """Key -> numbers of the pairs that have it; a single number is stored without a list."""
-
-    def __init__(self) -> None:
-        self._first: dict[bytes, int] = {}
-        self._several: dict[bytes, list[int]] = {}
-
-    def add(self, key: bytes, number: int) -> None:
-        first = self._first.setdefault(key, number)
-        if first != number:
-            self._several.setdefault(key, [first]).append(number)
-
-    def shared(self) -> Iterable[list[int]]:
-        return self._several.values()
-
-    def all(self) -> Iterator[list[int]]:
-        for key, first in self._first.items():
-            yield self._several.get(key, [first])
+def _shared(owners: Mapping[bytes, list[int]]) -> list[list[int]]:
+    """The pairs of every key that several have, in the order of the second one."""
+    return sorted((numbers for numbers in owners.values() if len(numbers) > 1), key=lambda numbers: numbers[1])

@@ -165,7 +165,6 @@ def _in_all(numbers: Counts) -> dict[str, int]:
 
 
 def _numbers(counts: Counts) -> str:
-    """``9,524/1,634/1,404`` by split; one number for one split or the whole set."""
     if len(counts) == 1:
         return "".join(f"{number:,}" for number in counts.values())
     return "/".join(f"{counts[split]:,}" if split in counts else "–" for split in SPLITS) if counts else "0"

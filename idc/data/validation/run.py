@@ -125,7 +125,6 @@ def _open(job: ValidateJob, progress: bool) -> _Opened:
 
 
 def _known_as(config: Mapping[str, Any]) -> SetName | None:
-    """The published set that the settings of an import name."""
     format = config.get("format")
     if format == "spot_the_diff" and config.get("spot_the_diff", {}).get("protocol") == "multi":
         return "spot_the_diff_multi"
@@ -168,7 +167,6 @@ def _result(job: ValidateJob, opened: _Opened, checks: Checks) -> Validation:
 
 
 def _reasons(opened: _Opened, checks: Checks) -> list[str]:
-    """Possible reasons for fewer pairs than published, as text."""
     extra = opened.extra
     reasons = [
         f"{number:,} {name.removeprefix('absent_')} have no images here"
@@ -185,13 +183,11 @@ def _reasons(opened: _Opened, checks: Checks) -> list[str]:
 
 
 def _named(result: Validation) -> list[str]:
-    """The pairs that the examples of problems and warnings name."""
     texts = [text for problem in (*result.problems.values(), *result.warnings.values()) for text in problem.examples]
     return [*(text.partition(": ")[0] for text in texts), *(name for leak in result.leaks for name in leak.pairs)]
 
 
 def _fetch(opened: _Opened, wanted: Mapping[int, set[str]]) -> dict[str, Example]:
-    """Read some pairs again, given as chunk -> ids."""
     stage, out = opened.stage.build(), dict[str, Example]()
     for chunk, names in sorted(wanted.items()):
         batch = run_stages([stage], opened.source.read(chunk))

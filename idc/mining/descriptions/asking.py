@@ -88,13 +88,13 @@ def accepted(job: DescribeJob, record: Mapping[str, Any]) -> str:
     return parse_description(text).sentence() if job.prompt == "structured" else text
 
 
-def is_refused(job: DescribeJob, record: Mapping[str, Any]) -> bool:
-    """Whether a logged answer is no description."""
+def refusal_of(job: DescribeJob, record: Mapping[str, Any]) -> str | None:
+    """Why a logged answer is no description, beginning with a code; None if it is one."""
     try:
         accepted(job, record)
-    except ValueError:
-        return True
-    return False
+    except ValueError as reason:
+        return str(reason)
+    return None
 
 
 def ask_for_descriptions(
@@ -130,7 +130,7 @@ def ask_for_descriptions(
                     if isinstance(error, RequestRefused):
                         error = RequestRefused(f"refused by the endpoint: {error}")
                     progress.count(pair_of[key], error, None if error is not None else log.known[key])
-        refused = {pair_id for pair_id, key in keys.items() if key in log.known and is_refused(job, log.known[key])}
+        refused = {pair_id for pair_id, key in keys.items() if key in log.known and refusal_of(job, log.known[key])}
         left = {chunk: [pair_id for pair_id in pairs if pair_id in refused] for chunk, pairs in left.items()}
     return progress.end()
 
@@ -159,11 +159,7 @@ def _questions(
 
 
 def _content(job: DescribeJob, row: Mapping[str, Any], captions: Mapping[str, ImageCaptions]) -> list[dict[str, Any]]:
-    """A message in the format of OpenAI.
-
-    Raises:
-        ImageError: an image cannot be read; with the reason of a reject.
-    """
+    """A message in the format of OpenAI; an ImageError has the reason of a reject."""
     images = []
     for role in ("before", "after"):
         try:
@@ -220,15 +216,14 @@ class _Progress:
         self.in_a_row = 0
         self.answers += 1
         self.tokens += (record["prompt_tokens"] or 0) + (record["completion_tokens"] or 0)
-        try:
-            accepted(self.job, record)
-        except ValueError as reason:
-            self.refusals += 1
-            if self.number == 1 and self.answers >= _TRIAL and 2 * self.refusals > self.answers:
-                raise EndpointError(
-                    f"{self.refusals} of {self.answers} answers were refused, the last one because of {reason}. The "
-                    "model does not follow the instruction; try another one, or prompt=conventional"
-                ) from None
+        if (reason := refusal_of(self.job, record)) is None:
+            return
+        self.refusals += 1
+        if self.number == 1 and self.answers >= _TRIAL and 2 * self.refusals > self.answers:
+            raise EndpointError(
+                f"{self.refusals} of {self.answers} answers were refused, the last one because of {reason}. The "
+                "model does not follow the instruction; try another one, or prompt=conventional"
+            )
 
     def end(self) -> dict[str, str]:
         """The pairs that cannot be described, with reasons.

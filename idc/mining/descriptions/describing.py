@@ -7,7 +7,8 @@ With the oracle it is a data job like others. With a model, all questions are as
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +60,11 @@ def describe_pairs(job: DescribeJob, chunks: Runner, overwrite: bool = False) ->
     if folder.complete:
         return folder.manifest
     if job.describer == "oracle":
-        stage = StageSpec(OracleDescriptions, {"job": job}, concurrency=job.workers)
+        stage = StageSpec(Describe, {"describe": partial(_from_scene, job)}, concurrency=job.workers)
         return chunks(folder, source, [stage], max_reject_share=job.max_reject_share, name="pairs")
     log = AnswerLog(log_path(job))
     rejected = ask_for_descriptions(job, source, captions, log)
-    stage = StageSpec(
-        LoggedDescriptions, {"job": job, "source": source, "captions": captions, "log": log, "rejected": rejected}
-    )
+    stage = StageSpec(Describe, {"describe": partial(_from_log, job, source, captions, log, rejected)})
     return run_local(folder, source, [stage], max_reject_share=job.max_reject_share, name="writing")
 
 
@@ -82,25 +81,28 @@ def origin_of(job: DescribeJob) -> str:
 
 
 def _settings(job: DescribeJob, captions: Mapping[str, ImageCaptions]) -> list[Any]:
-    """All that the folder depends on besides the pairs."""
     if job.describer == "oracle":
         return ["oracle", job.oracle.model_dump(mode="json")]
     quoted = fingerprint(sorted(captions.items())) if captions else None
     return [*answer_key_inputs(job), job.asks, quoted]
 
 
-class _Describing:
-    """Replaces the captions of the rows by their description."""
+Describer = Callable[[Mapping[str, Any]], tuple[str, str, dict[str, Any]]]
+"""Of a row the caption, its source, and more ``meta``; raises ValueError with the reason of a reject."""
 
-    def __init__(self, job: DescribeJob) -> None:
-        self.job = job
+
+class Describe:
+    """Stage: replaces the captions of the rows by their description."""
+
+    def __init__(self, describe: Describer) -> None:
+        self.describe = describe
 
     def __call__(self, batch: Batch) -> Batch:
         batch = {name: list(column) for name, column in with_errors(batch).items()}
         batch[CAPTION_ORIGINS] = [None] * len(batch["pair_id"])
         for i in good_rows(batch):
             try:
-                caption, source, more = self._describe({name: column[i] for name, column in batch.items()})
+                caption, source, more = self.describe({name: column[i] for name, column in batch.items()})
             except ValueError as error:
                 batch["error"][i] = str(error)
                 continue
@@ -109,38 +111,23 @@ class _Describing:
             batch["meta"][i] = json.dumps({**json.loads(batch["meta"][i] or "{}"), **more}, sort_keys=True)
         return batch
 
-    def _describe(self, row: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
-        """The caption, its source, and more ``meta``; raises ValueError with the reason of a reject."""
-        raise NotImplementedError
+
+def _from_scene(job: DescribeJob, row: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
+    description = describe_by_oracle(row["pair_id"], json.loads(row["meta"] or "{}"), job.oracle)
+    return description.sentence(), origin_of(job), {}
 
 
-class OracleDescriptions(_Describing):
-    """Stage: descriptions from the scene graphs."""
-
-    def _describe(self, row: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
-        description = describe_by_oracle(row["pair_id"], json.loads(row["meta"] or "{}"), self.job.oracle)
-        return description.sentence(), origin_of(self.job), {}
-
-
-class LoggedDescriptions(_Describing):
-    """Stage: descriptions from the log of answers; a pair without one is rejected with the reason."""
-
-    def __init__(
-        self, job: DescribeJob, source: FolderSource, captions: Mapping[str, ImageCaptions], log: AnswerLog,
-        rejected: Mapping[str, str],
-    ) -> None:  # fmt: skip
-        super().__init__(job)
-        self.source, self.captions, self.log, self.rejected = source, captions, log, rejected
-
-    def _describe(self, row: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
-        pair_id, reason = row["pair_id"], None
-        for number, record in enumerate(answers_to(self.job, self.source, self.captions, self.log, pair_id), 1):
-            try:
-                caption = accepted(self.job, record)
-            except ValueError as error:
-                reason = str(error)
-                continue
-            kind = instruction_of(self.job, row) if self.job.prompt == "structured" else "conventional"
-            source = f"{record['model']}, {self.job.prompt} prompt"
-            return caption, source, {ORIGIN: {"instruction": kind, "question": number}}
-        raise ValueError(self.rejected.get(pair_id) or reason or "no answer")
+def _from_log(
+    job: DescribeJob, source: FolderSource, captions: Mapping[str, ImageCaptions], log: AnswerLog,
+    rejected: Mapping[str, str], row: Mapping[str, Any],
+) -> tuple[str, str, dict[str, Any]]:  # fmt: skip
+    reason = None
+    for number, record in enumerate(answers_to(job, source, captions, log, row["pair_id"]), 1):
+        try:
+            caption = accepted(job, record)
+        except ValueError as error:
+            reason = str(error)
+            continue
+        kind = instruction_of(job, row) if job.prompt == "structured" else "conventional"
+        return caption, f"{record['model']}, {job.prompt} prompt", {ORIGIN: {"instruction": kind, "question": number}}
+    raise ValueError(rejected.get(row["pair_id"]) or reason or "no answer")

@@ -12,7 +12,7 @@ from idc.data.pipeline import FolderSource
 from idc.data.store import complete_manifest, iter_rows, read_rejects
 from idc.data.text import words
 from idc.endpoint.answer_log import AnswerLog
-from idc.mining.descriptions.asking import accepted, answers_to
+from idc.mining.descriptions.asking import answers_to, refusal_of
 from idc.mining.descriptions.config import DescribeJob
 from idc.mining.descriptions.describing import ORIGIN, log_path, origin_of
 from idc.mining.descriptions.instructions import read_image_captions
@@ -141,10 +141,8 @@ def _asked(job: DescribeJob, names: Iterable[str], by_question: Counter[int]) ->
             answers += 1
             prompt += record["prompt_tokens"] or 0
             completion += record["completion_tokens"] or 0
-            try:
-                accepted(job, record)
-            except ValueError as error:
-                code = str(error).partition(":")[0]
+            if reason := refusal_of(job, record):
+                code = reason.partition(":")[0]
                 refused[code] += 1
                 if len(shown := examples.setdefault(code, [])) < 5:
                     shown.append(f"{pair_id}: {record['answer'][:300]}")

@@ -126,7 +126,6 @@ def _links(
 
 
 def _holding(a: SceneObject, b: SceneObject, view: View, margin: float = CLEAR_OFFSET) -> list[str]:
-    """The relations of ``a`` to ``b`` that hold by more than ``margin``."""
     return [relation for relation in RELATIONS if holds(relation, a, b, view, margin)]
 
 

@@ -3,7 +3,7 @@
 A *site* (:mod:`.site`, drawn by :mod:`.siting`) is in one of five :mod:`.landscapes`: streets with lots
 (:mod:`.streets`), buildings, woods, fields, parking lots. Half of the pairs have no change; in the others
 (:mod:`.works`) houses, roads or large buildings are built, or buildings are removed or extended. Season, sun, haze and
-camera (:mod:`.seasons`), registration, trees and cars (:mod:`.planting`) and the land around what is built
+camera (:mod:`.siting`), registration, trees and cars (:mod:`.planting`) and the land around what is built
 (:mod:`.grounds`) differ too; these are distractors and no change. Pixels come from reflectance (:mod:`.covers`) and
 heights (:mod:`.aerial`): the sun's shadows and the shading of roofs and crowns are computed from the heights, so that
 shadows fall over roofs, walls and trees alike; :mod:`.camera` develops the result.

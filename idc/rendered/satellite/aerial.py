@@ -191,7 +191,6 @@ class Painting:
     def _boxes(
         self, block: RoofBlock, window: Window, height: np.ndarray, color: np.ndarray, rng: np.random.Generator
     ) -> None:
-        """Ventilation and hatches on a flat roof."""
         for _ in range(min(int(block.along * block.across / 70), 14)):
             x, y = block.at(*(rng.uniform(-0.8, 0.8, 2) * (block.along, block.across)))
             half = rng.uniform(0.5, 1.3, 2)

@@ -65,7 +65,6 @@ def furnish(plan: Plan) -> None:
 
 
 def _corridor(road: Road, wider: float) -> np.ndarray:
-    """The land of a road and a strip on both sides, as a polygon."""
     left, right = (beside(road.points, sign * (road.width / 2 + wider)) for sign in (-1, 1))
     return np.concatenate((left, right[::-1]))
 
@@ -127,7 +126,6 @@ def _furnish_lot(plan: Plan, lot: Lot) -> None:
 
 
 def _furnish_large(plan: Plan, spot: Building) -> None:
-    """Pavement and stalls around a large building."""
     rng, site = plan.rng, plan.site
     site.buildings.append(spot)
     main = spot.blocks[0]
@@ -167,7 +165,6 @@ def _furnish_large(plan: Plan, spot: Building) -> None:
 
 
 def _trails(plan: Plan) -> None:
-    """Tracks of wheels over open land."""
     rng, site = plan.rng, plan.site
     for _ in range(int(rng.poisson(0.8 if plan.forest > 0.4 else 1.3))):
         line = curve(

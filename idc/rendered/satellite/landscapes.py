@@ -154,7 +154,6 @@ def lay_streets(
 
 
 def _lots(plan: Plan, style: str) -> None:
-    """Buildings along the streets, with the lots around them."""
     rng = plan.rng
     roofs = [np.array(color) for color in (_VILLAGE_ROOFS if style in ("village", "farm") else _HOUSE_ROOFS)]
     shared = roofs[rng.integers(len(roofs))]

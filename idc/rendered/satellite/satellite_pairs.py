@@ -149,11 +149,7 @@ class RenderSatellitePairs:
         return changes, mask
 
     def _entry(self, pixels: np.ndarray, name: str, kind: str, noun: str) -> tuple[dict[str, Any], np.ndarray] | None:
-        """A change and its pixels in the image, (H, W); None if it is outside.
-
-        Raises:
-            UnusableSite: hardly anything of it is inside.
-        """
+        """A change and its pixels in the image, (H, W); None if it is outside."""
         inside = self.canvas.reduce(pixels * 255) > 127
         count = int(np.count_nonzero(inside))
         if not count:

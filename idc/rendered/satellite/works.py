@@ -115,7 +115,6 @@ def _demolish(plan: Plan) -> None:
 
 
 def _extend(plan: Plan) -> None:
-    """A block more at the side or the back of a building."""
     rng = plan.rng
     buildings = [(n, lot.building) for n, lot in enumerate(plan.lots)] + [
         (-1 - n, spot) for n, spot in enumerate(plan.spots)
