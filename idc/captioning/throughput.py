@@ -80,9 +80,10 @@ def measure_throughput(job: ThroughputJob, overwrite: bool = False) -> str:
     lines = []
     timings = time_interleaved(captioners, befores, afters, device, job.rounds)
     for (name, path), seconds in zip(job.artifacts.items(), timings, strict=True):
-        parameters, base = num_parameters(path), read_artifact(path).base
-        result["captioners"][name] = {"artifact": path, "parameters": parameters, "seconds": seconds}
-        size = f"{parameters:,}" + (f" and {base.source if base.revision else Path(base.source).name}" if base else "")
+        parameters, of = num_parameters(path), read_artifact(path).base
+        base = of and (of.source if of.revision else Path(of.source).name)  # its parameters are not counted
+        result["captioners"][name] = {"artifact": path, "parameters": parameters, "base": base, "seconds": seconds}
+        size = f"{parameters:,} and {base}" if base else f"{parameters:,}"
         rates = sorted(len(befores) * tokens / each for each in seconds)
         lines.append(
             f"{name:{max(map(len, job.artifacts))}}  {size:>13} parameters  {statistics.median(rates):>9,.0f} tokens a "

@@ -5,7 +5,6 @@ pyarrow's file systems report every failure as an ``OSError`` without an errno; 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import socket
@@ -148,8 +147,10 @@ def check_writable(uri: str, field: str) -> None:
     except OSError as error:
         raise _unusable(uri, field, error) from None
     finally:
-        with contextlib.suppress(OSError):  # it does no harm where it is
+        try:
             probe.delete()
+        except OSError as error:  # it does no harm where it is
+            logs.event("probe_left", f"{probe} was not deleted: {_line(error)}", "warning")
     if not seen:
         raise ValueError(f"{field}: does not see what is written to {uri!r}; check AWS_ENDPOINT_URL on every node")
 

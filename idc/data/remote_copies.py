@@ -57,8 +57,8 @@ def copy_file(source: Location, target: Location, patience_s: float) -> None:
 
     def copy() -> None:
         with (
-            source.filesystem.open_input_stream(source.path) as stream,
-            target.filesystem.open_output_stream(target.path) as out,
+            source.filesystem.open_input_stream(source.path, compression=None) as stream,
+            target.filesystem.open_output_stream(target.path, compression=None) as out,
         ):
             shutil.copyfileobj(stream, out, _BLOCK)
 

@@ -251,8 +251,9 @@ def read_answers(path: str | os.PathLike[str], allow_unreadable: bool = False) -
             continue
         try:
             row = _answer(record := parse_json(line))
-            if (first := line_of.setdefault(str(record.get("id", f"line {number}")), number)) != number:
-                raise ValueError(f"id {record['id']!r} is in line {first} too")
+            name = str(record.get("id", f"line {number}"))
+            if (first := line_of.setdefault(name, number)) != number:
+                raise ValueError(f"id {name!r} is in line {first} too")
             if read_answer(row.type, row.answer) is None:
                 raise ValueError(f"the answer {row.answer!r} does not fit a {row.type} question")
             if not allow_unreadable and read_answer(row.type, row.prediction) is None:

@@ -216,7 +216,12 @@ def _thumbnail(pixels: np.ndarray) -> np.ndarray:
 
 
 def _blocks(train: Iterable[Mapping[str, Any]]) -> Iterator[tuple[list[tuple[str, str]], np.ndarray]]:
-    rows = (row for row in train if row["captions"])
-    while block := list(islice(rows, _BATCH)):
-        names = [(row["pair_id"], row["captions"][0]) for row in block]
-        yield names, np.stack([pair_pictures(row["before"], row["after"]) for row in block])
+    # A block holds small pictures, not the images.
+    pairs = (
+        ((row["pair_id"], row["captions"][0]), pair_pictures(row["before"], row["after"]))
+        for row in train
+        if row["captions"]
+    )
+    while block := list(islice(pairs, _BATCH)):
+        names, pictures = zip(*block, strict=True)
+        yield list(names), np.stack(pictures)

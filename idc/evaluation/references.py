@@ -112,7 +112,7 @@ def _merge_facts(pair: Prediction, row: dict[str, Any], where: str) -> None:
             raise ValueError(f"{where}: split {value!r} is not one of {', '.join(SPLIT_NAMES)}")
         value = SPLIT_NAMES[value] if key == "split" else value
         before = getattr(pair, key)
-        if before not in (None, "", value):
+        if before not in (None, value) and not (key == "split" and before == ""):
             raise ValueError(f"{where}: pair {pair.pair_id!r}: {key} is {value!r}, in an earlier row {before!r}")
         setattr(pair, key, value)
 

@@ -29,12 +29,14 @@ class MapPart(NamedTuple):
 
     Attributes:
         kind: its class, from 1 on.
+        pixels: number of pixels.
         centre: mean column and row, of the pixels' centres.
         value: mean of the map's values.
         tiles: number of a tile, row by row -> pixels in it.
     """
 
     kind: int
+    pixels: int
     centre: tuple[float, float]
     value: float
     tiles: dict[int, int]
@@ -94,20 +96,21 @@ def changes_of(
         names: of the classes, the first is what did not change; empty for a captioner without.
     """
     parts, numbers = map_parts(kinds, values, *borders)
-    large = [outline for outline in outlines(numbers, grid, crs) if outline[2] >= least]
-    kept = np.zeros(len(parts) + 1, np.int32)
-    kept[[number for number, _, _ in large]] = 1
-    ranks = np.cumsum(kept)
+    # Outlines of specks would take most of the time: parts are kept by their number of pixels.
+    areas = np.array([part.pixels for part in parts]) * pixel_areas([part.centre for part in parts], grid, crs)
+    kept = np.concatenate([[False], areas >= least])
+    parts = [part for part, keep in zip(parts, kept[1:], strict=True) if keep]
+    numbers = np.where(kept, np.cumsum(kept), 0).astype(np.int32)[numbers]
     height, width = kinds.shape
     tallies: dict[str | None, Tally] = {name: Tally() for name in names[1:]} or {None: Tally()}
     changes = []
-    for number, geometry, area in large:
+    for number, geometry, area in outlines(numbers, grid, crs):
         part = parts[number - 1]
         name = names[part.kind] if names else None
         position = position_of(part.centre[0] / width, part.centre[1] / height)
         tallies[name].add(area, position)
-        changes.append(SceneChange(int(ranks[number]), geometry, area, part, name, position))
-    return changes, tallies, kept[numbers] > 0
+        changes.append(SceneChange(number, geometry, area, part, name, position))
+    return changes, tallies, numbers > 0
 
 
 def map_parts(
@@ -137,8 +140,10 @@ def map_parts(
     tiles: list[dict[int, int]] = [{} for _ in range(count)]
     for key, inside in zip(*np.unique(of.astype(np.int64) * number_of_tiles + tile, return_counts=True), strict=True):
         tiles[key // number_of_tiles][int(key % number_of_tiles)] = int(inside)
-    measured = zip(classes.tolist(), *(mean.tolist() for mean in means), tiles, strict=True)
-    return [MapPart(kind, (column, row), value, of_part) for kind, column, row, value, of_part in measured], labels
+    measured = zip(classes.tolist(), pixels.tolist(), *(mean.tolist() for mean in means), tiles, strict=True)
+    return [
+        MapPart(kind, size, (column, row), value, of_part) for kind, size, column, row, value, of_part in measured
+    ], labels
 
 
 def outlines(numbers: np.ndarray, grid: Affine, crs: str) -> Iterator[tuple[int, dict[str, Any], float]]:
@@ -156,7 +161,7 @@ def outlines(numbers: np.ndarray, grid: Affine, crs: str) -> Iterator[tuple[int,
         return
     # All points in one call: one for each outline would take most of the time.
     points = np.concatenate([ring for _, rings in parts for ring in rings])
-    ground = to_degrees(CRS.from_wkt(crs), *(grid @ (points[:, 0], points[:, 1]))).T
+    ground = _ground(points, grid, crs).T
     end = 0
     for number, rings in parts:
         starts = [end, *(end := end + len(ring) for ring in rings)]
@@ -173,8 +178,24 @@ def outlines(numbers: np.ndarray, grid: Affine, crs: str) -> Iterator[tuple[int,
         yield number, _geometry(whole), float(areas[0] - sum(areas[1:]))
 
 
-def ring_area(longitude: np.ndarray, latitude: np.ndarray) -> float:
-    """Area of a ring in square metres on the ellipsoid of WGS 84, positive if it runs counter-clockwise.
+def pixel_areas(points: Sequence[tuple[float, float]], grid: Affine, crs: str) -> np.ndarray:
+    """Area in square metres of a pixel around each point (column, row)."""
+    if not points:
+        return np.zeros(0)
+    corners = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5), (-0.5, -0.5)])
+    rings = (np.array(points)[:, None] + corners).reshape(-1, 2)
+    longitude, latitude = _ground(rings, grid, crs).reshape(2, -1, 5)
+    return np.abs(ring_area(without_jumps(longitude), latitude))
+
+
+def _ground(points: np.ndarray, grid: Affine, crs: str) -> np.ndarray:
+    """Longitude and latitude (2, N) of points (column, row)."""
+    return to_degrees(CRS.from_wkt(crs), *(grid @ (points[:, 0], points[:, 1])))
+
+
+def ring_area(longitude: np.ndarray, latitude: np.ndarray) -> np.ndarray:
+    """Area of a ring, or of several (..., points), in square metres on the ellipsoid of WGS 84, positive if it runs
+    counter-clockwise.
 
     It is computed under the cylindrical equal-area projection: exact for edges along meridians and parallels, and for
     edges of a few pixels as good as exact. Not for a ring around a pole.
@@ -186,11 +207,12 @@ def ring_area(longitude: np.ndarray, latitude: np.ndarray) -> float:
     # Snyder, Map Projections: A Working Manual (1987), equation (3-12), without the factor of the sphere.
     q = (1 - _E2) * (sine / (1 - _E2 * sine**2) + np.arctanh(_E * sine) / _E)
     heights = _A**2 * q / 2
-    return -float((np.diff(np.radians(longitude)) * (heights[1:] + heights[:-1]) / 2).sum())
+    return -(np.diff(np.radians(longitude)) * (heights[..., 1:] + heights[..., :-1]) / 2).sum(axis=-1)
 
 
 def without_jumps(longitude: np.ndarray, near: float | None = None) -> np.ndarray:
-    """Longitudes along a ring without jumps by 360 degrees; the first one within 180 degrees of ``near``."""
+    """Longitudes along a ring, or several, without jumps by 360 degrees; the first one within 180 degrees of
+    ``near``."""
     degrees = np.unwrap(longitude, period=360.0)
     return degrees if near is None else degrees + 360 * np.round((near - degrees[0]) / 360)
 

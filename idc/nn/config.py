@@ -21,7 +21,7 @@ class WordCaptionerSettings(ConfigModel):
     """Number of validation pairs, of each change type in proportion; default all."""
     trained_on: str | None = Field(None, min_length=1, max_length=200)
     """Description of the training images, to complete "This model has only seen ..." on the model card and in the
-    warning for other images. By default derived from the manifest of the pairs."""
+    warning for other images. By default derived from the manifests of the data."""
 
 
 class PairsTraining(ConfigModel):
@@ -34,7 +34,7 @@ class PairsTraining(ConfigModel):
     more_pairs: tuple[str, ...] = ()
     """Further folders of which only the training split is used; their images are resized to the model's size."""
     start: str | None = Field(None, min_length=1)
-    """Artifact of the same model to start from, with its vocabulary."""
+    """Artifact of the same model and supervision to start from, with its vocabulary."""
 
     def preflight(self) -> Iterator[str]:
         yield from missing_pairs(self.pairs, "pairs")

@@ -33,7 +33,7 @@ def test_parts_and_what_is_measured_of_them(seed: int) -> None:
         (number,) = np.unique(numbers[mask]).tolist()
         part = parts[number - 1]
         rows, columns = np.nonzero(mask)
-        assert (numbers == number).sum() == mask.sum()
+        assert (numbers == number).sum() == mask.sum() == part.pixels
         assert part.kind == kinds[rows[0], columns[0]]
         assert part.centre == pytest.approx((columns.mean() + 0.5, rows.mean() + 0.5))
         assert part.value == pytest.approx(values[mask].mean())

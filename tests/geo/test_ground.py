@@ -10,7 +10,7 @@ from rasterio.crs import CRS
 from rasterio.transform import from_origin
 from rasterio.warp import transform
 
-from idc.geo.polygons import outlines, ring_area, without_jumps
+from idc.geo.polygons import outlines, pixel_areas, ring_area, without_jumps
 from tests.geo.scenes import GRID, UTM
 
 A, F = 6378137.0, 1 / 298.257223563
@@ -59,9 +59,10 @@ def test_a_square_of_a_kilometre_in_utm_is_larger_on_the_ground_by_the_scale(eas
      (UTM, GRID.c, GRID.f, 0.5, 0.9996)],
 )  # fmt: skip
 def test_a_pixel_has_its_area_on_the_ground(crs: str, left: float, top: float, side: float, scale: float) -> None:
-    pixel = np.ones((1, 1), np.int32)
-    ((_, _, area),) = outlines(pixel, from_origin(left, top, side, side), CRS.from_string(crs).to_wkt())
+    where = from_origin(left, top, side, side), CRS.from_string(crs).to_wkt()
+    ((_, _, area),) = outlines(np.ones((1, 1), np.int32), *where)
     assert area == pytest.approx((side / scale) ** 2, rel=0.01)
+    assert pixel_areas([(0.5, 0.5)], *where) == pytest.approx([area], rel=1e-6)
 
 
 def test_longitudes_without_a_jump() -> None:

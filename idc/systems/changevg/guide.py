@@ -6,11 +6,12 @@ equations. What is unusual:
   a constant; only if queries and keys are equal to the last bit does it attend to the keys themselves;
 - blocks add depthwise convolutions of three shapes (3x3, 1x5, 5x1) to their inputs first;
 - the summary's layers update both images at once, the map's one after the other, with the input added;
-- each layer of the word decoder adds its input to its output; input and output embedding are two tensors.
+- each layer of the word decoder adds its input to its output; the positions are sinusoids; input and output embedding
+  are two tensors.
 
 Shapes:
     B pairs   H, W image   C channels of a level   Y, X its height and width   S = Y * X of the last level
-    E decoder width   K = 3 classes of a map
+    E decoder width   T caption length   V words   K = 3 classes of a map
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The four stages that turn pairs into procedures: interpolate, tokenise, score, pack (:mod:`idc.data.pipeline`).
 
-Each is made of ``config``, a dumped :class:`ProceduresConfig`, and adds columns to the rows without an error."""
+They are made of ``config``, a dumped :class:`ProceduresConfig` (but :class:`Pack`), and add columns to the rows without
+an error."""
 
 from __future__ import annotations
 
