@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from idc.data.object_store import Unreachable
-from idc.training.run_storage import CHECKPOINTS, COMPLETE, RunCopy, RunFolder
+from idc.training.run_storage import CHECKPOINTS, COMPLETE, RunCopy, RunFolder, checkpoint_name, is_checkpoint
 from idc.training.tracker import Tracker
 from idc.util import logs
 
@@ -54,10 +53,11 @@ class Context:
         disk it is one folder for all: rank 0 writes what belongs to no single rank, DeepSpeed names files by rank."""
         folder = self.run_dir / CHECKPOINTS / checkpoint_name(step)
         if self.rank == 0 or self.copy is not None:
-            for old in folder.parent.glob("*"):  # of a killed process, or fetched and loaded
-                if self.copy is not None or old == folder or not (old / COMPLETE).exists():
-                    shutil.rmtree(old)
-            folder.mkdir(parents=True)
+            for old in folder.parent.glob("step_*"):  # of a killed process, or fetched and loaded
+                unfinished = self.copy is not None or old == folder or not (old / COMPLETE).exists()
+                if is_checkpoint(old.name) and unfinished:
+                    RunFolder(self.run_dir).withdraw(old.name)
+            folder.mkdir(parents=True, exist_ok=True)
         self.barrier()
         return folder
 
@@ -139,7 +139,3 @@ def stored(context: Context, run: RunFolder) -> Iterator[None]:
         copy.push()
     finally:
         copy.close()
-
-
-def checkpoint_name(step: int) -> str:
-    return f"step_{step:08d}"

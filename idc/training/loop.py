@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import resource
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from idc.training.config import TrainConfig, learning_rate
 from idc.training.context import Context
 from idc.training.data import Loaders, OnDevice, to_device
 from idc.training.engines import Engine, make_engine, param_groups, unreadable
+from idc.training.run_storage import COMPLETE
 from idc.training.task import Task
 from idc.util import logs
 from idc.util.atomic import replacing, take_umask, write_text
@@ -142,11 +144,23 @@ class _Run:
         return f"deepspeed-zero{self.train.zero_stage}"
 
     def save(self) -> None:
-        """A checkpoint of this step, from all ranks."""
+        """A checkpoint of this step, from all ranks. What a failed one has written is removed."""
         self.window.reduce()
         if self.best is not None:
             self.kept_bests = [*self.kept_bests, self.best["step"]][-self.train.keep_last :]
         folder = self.context.checkpoint_folder(self.step)
+        try:
+            self._write(folder)
+        except BaseException:
+            if not (folder / COMPLETE).exists():  # as when a lost machine's rank ends long after the run has gone on
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+        self.context.report({"step": self.step, "loss": self.last_loss, **self.metrics}, folder)
+        if self.is_main:
+            logs.event("checkpoint", step=self.step, steps=self.total)
+            self._drop_bests(set(self.kept_bests))
+
+    def _write(self, folder: Path) -> None:
         self.engine.save(folder)
         if self.is_main:
             state = {
@@ -162,10 +176,6 @@ class _Run:
                 "window": self.window.state(),
             }
             (folder / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
-        self.context.report({"step": self.step, "loss": self.last_loss, **self.metrics}, folder)
-        if self.is_main:
-            logs.event("checkpoint", step=self.step, steps=self.total)
-            self._drop_bests(set(self.kept_bests))
 
     def _drop_bests(self, kept: set[int]) -> None:
         for path in self.best_dir.glob("*.safetensors"):

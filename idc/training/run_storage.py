@@ -4,8 +4,9 @@
     checkpoints/step_00000020/<parts of all ranks>, complete
 
 A checkpoint counts when its file ``complete`` is there, which rank 0 writes after the parts of all ranks; it is deleted
-before anything else of that checkpoint. What the checkpoint refers to (log, best weights) is uploaded before it, and
-deleted after the next one. So a run may be killed at any time, and goes on from the folder on any other machine.
+before anything else of that checkpoint. Whatever else lies in ``checkpoints`` is the user's. What the checkpoint refers
+to (log, best weights) is uploaded before it, and deleted after the next one. So a run may be killed at any time, and
+goes on from the folder on any other machine.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from contextlib import suppress
@@ -95,7 +97,7 @@ class RunFolder:
     def complete_checkpoints(self) -> list[str]:
         """Names of the complete checkpoints, oldest first."""
         names = (name.split("/") for name in sizes(self.location / CHECKPOINTS, self.patience_s))
-        return sorted(parts[0] for parts in names if len(parts) == 2 and parts[1] == COMPLETE)
+        return sorted(parts[0] for parts in names if is_checkpoint(parts[0]) and parts[1:] == [COMPLETE])
 
     def complete(self, name: str, keep_last: int) -> None:
         """Mark a checkpoint complete, once the parts of all ranks are there; delete all but the newest."""
@@ -108,7 +110,18 @@ class RunFolder:
         """Delete a checkpoint, if there is anything of it."""
         folder = self.location / CHECKPOINTS / name
         remove(folder / COMPLETE, self.patience_s)
-        remove_folder(folder, self.patience_s)
+        if folder.local is not None:
+            shutil.rmtree(folder.local, ignore_errors=True)  # NFS keeps a file that is open
+        else:
+            remove_folder(folder, self.patience_s)
+
+
+def checkpoint_name(step: int) -> str:
+    return f"step_{step:08d}"
+
+
+def is_checkpoint(name: str) -> bool:
+    return re.fullmatch(r"step_\d+", name) is not None
 
 
 def _put(file: Location, data: bytes) -> None:

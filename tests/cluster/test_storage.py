@@ -80,7 +80,9 @@ def test_what_belongs_to_a_checkpoint_is_stored_before_it_is_complete(s3: Store,
     (part / "weights").write_text("w")
     storage.upload_part(part)
     assert folder.complete_checkpoints() == []
+    folder.write("checkpoints/zz_copy/complete", None)  # the user's
     folder.complete("step_00000005", keep_last=1)
+    assert folder.exists("checkpoints/zz_copy")
     assert folder.complete_checkpoints() == ["step_00000005"]
     storage.close()
     assert not storage.scratch.exists()

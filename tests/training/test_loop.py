@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -13,9 +14,10 @@ import torch
 from torch import Tensor
 
 from idc.training.config import TrainConfig
-from idc.training.context import Context, LocalContext, checkpoint_name
+from idc.training.context import Context, LocalContext
 from idc.training.data import EvalLoader
 from idc.training.loop import STATE_FILE, fit
+from idc.training.run_storage import checkpoint_name
 from idc.training.task import SAMPLES, Batch, Task, mean_per_sample
 from tests.folders import read_log
 from tests.training import toy
@@ -136,6 +138,49 @@ def test_a_checkpoint_cut_by_a_kill_is_not_taken(tmp_path: Path) -> None:
     cut.mkdir()
     (cut / STATE_FILE).write_text("{")
     assert LocalContext(tmp_path).latest_checkpoint() == tmp_path / "checkpoints" / checkpoint_name(24)
+
+
+def test_what_a_user_keeps_among_the_checkpoints_is_neither_taken_nor_removed(tmp_path: Path) -> None:
+    checkpoints, kept = tmp_path / "checkpoints", {"keep_step_1", "step_00000010_kept", "zz_copy", "notes", ".DS_Store"}
+    run(tmp_path, {**TRAIN, "steps": 10})
+    for name in sorted(kept)[1:]:
+        shutil.copytree(checkpoints / checkpoint_name(10), checkpoints / name)
+    (checkpoints / "notes" / "complete").unlink()
+    (checkpoints / ".DS_Store").touch()
+    assert LocalContext(tmp_path).latest_checkpoint() == checkpoints / checkpoint_name(10)
+    run(tmp_path)
+    assert {path.name for path in checkpoints.iterdir()} == {*kept, checkpoint_name(20), checkpoint_name(24)}
+
+
+class Full(LocalContext):
+    """A context on a disk that is full at step 10: the last file of the checkpoint cannot be written."""
+
+    def checkpoint_folder(self, step: int) -> Path:
+        folder = super().checkpoint_folder(step)
+        if step == 10:
+            (folder / STATE_FILE).mkdir()
+        return folder
+
+
+def test_what_a_failed_checkpoint_has_written_is_removed(tmp_path: Path) -> None:
+    config = TrainConfig.model_validate(TRAIN)
+    with pytest.raises(IsADirectoryError):
+        toy.entry({"train": config.model_dump(mode="json")}, Full(tmp_path))
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == [checkpoint_name(5)]
+
+
+def test_a_kill_while_a_complete_checkpoint_is_replaced_leaves_none_that_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path)
+
+    def killed(*args: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        LocalContext(tmp_path).checkpoint_folder(24)
+    assert LocalContext(tmp_path).latest_checkpoint() == tmp_path / "checkpoints" / checkpoint_name(20)
 
 
 @pytest.mark.parametrize("file", ["torch.pt", STATE_FILE])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from idc.training.context import checkpoint_name
+from idc.training.run_storage import checkpoint_name
 from tests.invariants.harness import ZERO2, ZERO3, largest_difference, run_cases
 
 ENTRY = "tests.training.toy:entry"
