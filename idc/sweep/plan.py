@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -56,9 +57,11 @@ def plan_trial(job: SweepJob, store: str, label: str, settings: dict[str, Any], 
 
 
 def spread_out(plans: Sequence[TrialPlan]) -> list[TrialPlan]:
-    """Alternate between trials with different first steps: of two side by side that need the same one, the second would
-    wait for the first with idle cores."""
+    """Alternate between trials with different first steps, after those that all need: of two side by side that need the
+    same one, the second would wait for the first with idle cores."""
+    needed_by = Counter(name for plan in plans for name in {*plan.required})
     queues: dict[str, list[TrialPlan]] = {}
     for plan in plans:
-        queues.setdefault(plan.required[0], []).append(plan)
+        first = next((name for name in plan.required if needed_by[name] < len(plans)), "")
+        queues.setdefault(first, []).append(plan)
     return [plan for turn in zip_longest(*queues.values()) for plan in turn if plan is not None]

@@ -117,7 +117,7 @@ def summarise_sweep(
         table.append(ResultRow(**dict(row), seeds=[plan.seed for plan in plans], values=cells, effects=effects))
     evaluation = load_evaluation(store / done[0].steps.evaluation.name) if done else None
     return SweepResult(
-        **{name: getattr(job, name) for name in SweepTable.model_fields},
+        **{name: getattr(job, name) for name in SweepTable.model_fields} | {"title": job.title or job.name},
         rows=table,
         baselines=_baselines(job, rows, done, store),
         cost=_cost(store, done),

@@ -65,6 +65,7 @@ def test_a_table_runs_its_chains_and_shares_what_they_have_in_common(world: Worl
     assert kinds(tmp_path) == ["baselines", *["evaluation"] * 2, *["finetune"] * 3, "pretrain", *["speed"] * 2]
     assert (result.cost.steps, result.cost.shared_steps) == (8, 1)
     assert result.cost.cpu_hours > 0
+    assert result.title == "small", "its name, if it has no title"
     assert list(result.failed) == ["broken"]
     assert "train.keep_best.metric='CIDER' is not measured" in result.failed["broken"]
     first, second, broken, quoted = result.rows
