@@ -380,7 +380,7 @@ class Captioner(Protocol):
     """
 
     capabilities: frozenset[Capability]
-    trained_on: str | None
+    trained_on: str | None = None
     compares_parts: bool = False
     """Whether :meth:`_describe` reads :attr:`SearchOptions.counted`. To others the images are equal elsewhere."""
     asks_change: bool = False

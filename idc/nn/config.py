@@ -14,7 +14,8 @@ class WordCaptionerSettings(ConfigModel):
     """How a model with a text decoder of our own captions and is validated: part of the job that trains it."""
 
     beams: int = Field(1, ge=1)
-    """Number of beams of the captioner; 1 is greedy, as in the papers."""
+    """Number of beams of the captioner; 1 is greedy, as in the papers. An artifact keeps that of its training; a system
+    with another default overrides the field in its job."""
     length_penalty: float = Field(1.0, ge=0)
     """Exponent of the length in beam search's scoring rule."""
     validation_pairs: int | None = Field(None, ge=1)

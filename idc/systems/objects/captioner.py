@@ -52,8 +52,6 @@ class ObjectsCaptioner(Captioner):
     """
 
     capabilities: frozenset[Capability] = frozenset({"map"})
-    trained_on: str | None = None
-
     compares_parts: bool = True
 
     def __init__(self, config: ObjectsConfig | None = None):
