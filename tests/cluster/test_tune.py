@@ -261,7 +261,7 @@ def test_a_killed_search_is_rebuilt_from_its_trials(world: World, tmp_path: Path
         path.write_bytes(canary.pickled())
 
     second = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
-    assert second.returncode == 0, second.stderr
+    assert second.returncode == 0, second.stdout + second.stderr
     canary.check()
     assert f"resuming the search; {len(before)} of" in second.stdout
     assert before.items() <= ended().items()
