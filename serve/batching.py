@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -46,7 +47,8 @@ class Batcher(Generic[Key, Item, Result]):
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="batch") if threads else None
         self._queues: dict[Key, list[_Waiting[Item, Result]]] = {}
         self._calls: dict[asyncio.Task[None], tuple[Key, float]] = {}
-        self._will_send = False
+        self._under_way: Counter[Key] = Counter()  # calls by key; without those that have none
+        self._timer: asyncio.TimerHandle | None = None
         # Serve cancels the calls that were made in the context of a request whose client leaves: calls that several
         # requests share must be made outside of it.
         self._context = contextvars.copy_context()
@@ -60,47 +62,64 @@ class Batcher(Generic[Key, Item, Result]):
         """The results of the items, in order, or the exception of one of their calls. If the caller is cancelled, its
         items that wait are dropped; a call that all of its callers have left is cancelled, unless it is in a thread."""
         loop = asyncio.get_running_loop()
-        if not self._will_send:  # once for callers that come together
-            self._will_send = True
-            loop.call_soon(self._send)
-        waiting: list[_Waiting[Item, Result]] = [_Waiting(item, loop.create_future(), loop.time()) for item in items]
+        now = loop.time()
+        waiting: list[_Waiting[Item, Result]] = [_Waiting(item, loop.create_future(), now) for item in items]
         if waiting:
-            self._queues.setdefault(key, []).extend(waiting)
+            queue = self._queues.setdefault(key, [])
+            queue.extend(waiting)
+            waits = key in self._under_way and len(queue) < self._max_items
+            self._send_at(now + self._wait_s if waits else now)
         try:
             return list(await asyncio.gather(*(entry.done for entry in waiting)))
         finally:
             for entry in waiting:
                 entry.done.cancel()  # the remaining ones, if one has failed or the caller has left
 
+    def _send_at(self, time: float) -> None:
+        """Send at a time of the event loop's clock: one timer for all, so that callers that come together share it."""
+        if len(self._calls) == self._max_calls or (self._timer is not None and self._timer.when() <= time):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(time, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self._send()
+
     def _send(self) -> None:
-        loop = asyncio.get_running_loop()
-        now, self._will_send = loop.time(), False
-        busy = {key for key, _ in self._calls.values()}
+        now = asyncio.get_running_loop().time()
         for key, queue in sorted(self._queues.items(), key=lambda each: each[1][0].since):
             queue[:] = [entry for entry in queue if not entry.done.done()]
             while queue and len(self._calls) < self._max_calls and (
-                len(queue) >= self._max_items or key not in busy or now - queue[0].since >= self._wait_s
+                len(queue) >= self._max_items or key not in self._under_way or now - queue[0].since >= self._wait_s
             ):  # fmt: skip
                 batch = queue[: self._max_items]
                 del queue[: self._max_items]
                 self._begin(key, batch, now)
-                busy.add(key)
             if not queue:
                 del self._queues[key]
-        if self._queues and self._wait_s:
-            loop.call_later(self._wait_s, self._send)
+        if self._queues:
+            self._send_at(min(queue[0].since for queue in self._queues.values()) + self._wait_s)
 
     def _begin(self, key: Key, batch: list[_Waiting[Item, Result]], now: float) -> None:
         task = asyncio.get_running_loop().create_task(self._answer(key, batch), context=self._context.copy())
         self._calls[task] = key, now
+        self._under_way[key] += 1
         task.add_done_callback(self._end)
         if self._threads is None:
             for entry in batch:
-                entry.done.add_done_callback(lambda _: all(each.done.done() for each in batch) and task.cancel())
+                entry.done.add_done_callback(
+                    lambda done: done.cancelled() and all(each.done.done() for each in batch) and task.cancel()
+                )
 
     def _end(self, task: asyncio.Task[None]) -> None:
-        del self._calls[task]
-        self._send()
+        key, _ = self._calls.pop(task)
+        self._under_way[key] -= 1
+        if not self._under_way[key]:
+            del self._under_way[key]
+        if self._queues and (key not in self._under_way or self._threads is not None):
+            self._send()  # there is nothing to wait for
 
     async def _answer(self, key: Key, batch: list[_Waiting[Item, Result]]) -> None:
         items = [entry.item for entry in batch]
