@@ -15,7 +15,7 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from serve.backend import Backend
@@ -96,17 +96,17 @@ def create_api(
         service.check_model(name)
         return next(Model.of(model) for model in await backend.models() if model.name == name)
 
-    @api.get(ALIVE, tags=[_OPERATION])
-    async def healthz() -> State:
+    @api.get(ALIVE, response_model=State, tags=[_OPERATION])
+    async def healthz() -> Response:
         """Status 200 as long as the process responds at all."""
-        return State(status="ok")
+        return JSONResponse({"status": "ok"})
 
-    @api.get(READY, tags=[_OPERATION])
-    async def readyz() -> State:
+    @api.get(READY, response_model=State, tags=[_OPERATION])
+    async def readyz() -> Response:
         """Status 200 if requests can be served, else 503 with the reason."""
         if reason := await backend.ready():
             raise ApiError(503, "not_ready", reason, retry_after_s=5)
-        return State(status="ready")
+        return JSONResponse({"status": "ready"})
 
     @api.get(METRICS, response_class=PlainTextResponse, tags=[_OPERATION])
     async def numbers() -> Response:

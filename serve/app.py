@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +24,10 @@ if TYPE_CHECKING:
     from ray.serve import Application
 
 LOCAL_CONFIG = Path(__file__).parent / "configs" / "local.yaml"
+_NO_TOKENS = (
+    "auth.tokens: empty, and on a cluster anybody can seem to be on this machine; make a token (openssl rand -hex 32), "
+    "and give its client the hash: auth.tokens.NAME=$(printf %s TOKEN | sha256sum | cut -c-64)"
+)
 
 
 def build(args: dict[str, Any]) -> Application:
@@ -40,11 +43,8 @@ def build(args: dict[str, Any]) -> Application:
     for name, source in config.models.items():
         if source.startswith(SCHEME) and absolute_uri(config.tracking_uri) is None:
             raise ConfigError([f"args of serve.app:build: models.{name}: {NO_REGISTRY}"])
-    if not config.auth.tokens and os.environ.get("RAY_SERVE_ENABLE_HA_PROXY") == "1":
-        # All connections would come from HAProxy, which runs on this machine.
-        raise ConfigError(
-            ["args of serve.app:build: auth.tokens: needed behind HAProxy, where nobody can be told from this machine"]
-        )
+    if not config.auth.tokens:  # requests through a proxy, a sidecar or a forwarded port come from localhost
+        raise ConfigError([f"args of serve.app:build: {_NO_TOKENS}"])
     return application(config)
 
 

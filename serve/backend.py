@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -78,9 +77,9 @@ class PairResult:
     change_map: bytes | None = None
     """PNG, 8-bit grey, of the size of the image after (its longer side at most 1024)."""
     classes: Mapping[str, Any] | None = None
-    """The fields of :class:`serve.schema.ClassesAnswer`."""
+    """The fields of :class:`serve.schema.ClassesAnswer`, images as PNG files."""
     scene: Mapping[str, Any] | None = None
-    """The fields of :class:`serve.schema.SceneAnswer`."""
+    """The fields of :class:`serve.schema.SceneAnswer`, images as PNG files."""
     error: str | None = None
     """Reason for the user, which begins with the field: ``"before: ..."``, ``"messages: ..."``."""
     status: int = 400
@@ -96,11 +95,6 @@ class PairResult:
     def captions(self) -> tuple[Candidate, ...]:
         """The candidates of the description, best first; empty without one."""
         return () if self.description is None else self.description.candidates
-
-
-def png_url(data: bytes) -> str:
-    """A PNG as a data URL."""
-    return "data:image/png;base64," + base64.b64encode(data).decode("ascii")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import encode_png, resize_image
 from idc.endpoint.chat_endpoint import EndpointError, NotAnswered, RequestRefused
 from idc.geo.pixel_grid import PixelGrid
-from serve.backend import Capabilities, Options, PairResult, fault_of, png_url
+from serve.backend import Capabilities, Options, PairResult, fault_of
 from serve.decoding import DecodedPair
 from serve.log import log
 
@@ -161,7 +161,7 @@ def captioned(result: CaptionedPair, options: Options, grid: PixelGrid | None, o
         change_map = encode_png(draw_map(description.change_map, pixels.after.shape[:2]))
     if options.change_map and description.class_map is not None:
         counts = [count.to_dict() for count in count_classes(description.class_map)]
-        classes = {"map": png_url(encode_png(description.class_map.classes)), "counts": counts}
+        classes = {"map": encode_png(description.class_map.classes), "counts": counts}
     plain = replace(description, change_map=None, class_map=None)
     ms = 1000 * result.seconds
     return PairResult(plain, None, change_map, classes, scene, model_ms=ms, batch=result.batch)
@@ -176,5 +176,5 @@ def _scene(description: Description, pixels: Pixels, grid: PixelGrid) -> dict[st
     for name, image in zip(("before", "after"), pixels.images, strict=True):
         scale = min(1.0, MAP_SIDE / max(image.shape[:2]))
         height, width = (max(1, round(scale * side)) for side in image.shape[:2])
-        scene[name] = png_url(encode_png(resize_image(image, (height, width))))
+        scene[name] = encode_png(resize_image(image, (height, width)))
     return scene

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import time
+from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any
 
 from starlette.responses import Response
 
-from serve.backend import Options, PairResult, png_url
+from serve.backend import Options, PairResult
 from serve.errors import ApiError
 from serve.intake import PairSource, ParsedRequest
 from serve.schema import CaptionForm, PairAnswer
@@ -51,12 +53,12 @@ async def caption_answer(admitted: AdmittedJob) -> Response:
 
 async def _events(admitted: AdmittedJob) -> Events:
     """An event ``result`` per pair as soon as it is done, then ``done`` with the rest of a ``CaptionAnswer``."""
-    results: list[PairResult] = []
+    results: dict[int, PairResult] = {}
     async with aclosing(admitted.iter_completed()) as completed:
         async for index, result in completed:
-            results.append(result)
+            results[index] = result
             if len(results) == len(admitted.images):  # before the last event: the fault of one pair is a status
-                summary = _summary(admitted, results)
+                summary = _summary(admitted, [results[number] for number in sorted(results)])
             yield server_sent_event(pair_answer(index, result), "result")
     yield server_sent_event(summary, "done")
 
@@ -89,7 +91,16 @@ def pair_answer(index: int, result: PairResult) -> dict[str, Any]:
         "index": index,
         **(_UNDESCRIBED if result.description is None else result.description.to_dict()),
         "change_map": result.change_map and png_url(result.change_map),
-        "classes": result.classes,
-        "scene": result.scene,
+        "classes": result.classes and _with_urls(result.classes),
+        "scene": result.scene and _with_urls(result.scene),
         "error": result.error,
     }
+
+
+def _with_urls(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: png_url(value) if isinstance(value, bytes) else value for name, value in fields.items()}
+
+
+def png_url(data: bytes) -> str:
+    """A PNG as a data URL."""
+    return "data:image/png;base64," + base64.b64encode(data).decode("ascii")

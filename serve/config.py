@@ -11,6 +11,7 @@ from idc.captioning.loading import AUTO, CaptionerLoader, LoadConfig
 from idc.config import ConfigModel
 from idc.util.loopback import is_loopback
 from serve.backend import ModelStatus
+from serve.port import SharedPort
 from serve.versions import SCHEME, Resolver
 
 
@@ -19,7 +20,7 @@ class AuthConfig(ConfigModel):
 
     tokens: dict[str, Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]] = Field({})
     """Name of each client, for the logs -> SHA-256 of its bearer token, in hex (``printf %s TOKEN | sha256sum``); the
-    token itself is stored nowhere. Without tokens only requests from localhost are accepted."""
+    token itself is stored nowhere. Without tokens only requests from localhost are accepted; a cluster needs some."""
     origins: tuple[Annotated[str, Field(pattern=r"^https?://[^/*\s]+$")], ...] = ()
     """Origins of other web pages whose scripts may send requests: ``https://tools.example.org`` (CORS). By default only
     the served page may; programs other than browsers are not affected."""
@@ -139,8 +140,6 @@ class CommandConfig(ServeConfig):
             yield f"host: {self.host!r} needs auth.tokens; without, only requests from localhost are accepted"
 
     def preflight(self) -> Iterator[str]:
-        from serve.listener import SharedPort  # uvicorn, which `--help` does not need
-
         resolver = Resolver(self.tracking_uri, self.loading.objects)
         for name, source in self.models.items():
             try:
@@ -151,6 +150,5 @@ class CommandConfig(ServeConfig):
                 yield f"models.{name}: {error}"
         try:
             SharedPort(self.host, self.port).close()
-        except OSError as error:
-            where = f"{self.host}:{self.port}"
-            yield f"port: cannot listen on {where} ({error.strerror}); try port={self.port + 1}"
+        except ValueError as error:
+            yield f"port: {error}"

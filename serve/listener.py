@@ -1,4 +1,4 @@
-"""The socket of ``python -m serve.app``: shared by its fronts, with limits on HTTP connections before any route.
+"""The HTTP listener of ``python -m serve.app``: limits on connections before any route.
 
 uvicorn limits neither the size of a head nor the time of a request nor connections, and has no public interface for it:
 its protocol's methods and attributes (``cycle``, ``pipeline``, ``flow``, ``_start_asgi_task``) are those of the pinned
@@ -10,16 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import os
-import socket
-import threading
 import time
 import uuid
 from collections import Counter
-from contextlib import suppress
 from functools import partial
 from operator import attrgetter
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import httptools
@@ -41,65 +36,6 @@ _BODY_PATIENCE_S = 5.0
 """Time in which the application refuses a slow body itself, before its connection is closed."""
 _LOG_S = 1.0
 """Minimal time between two log lines about refusals, so that an attack does not fill the disk."""
-
-
-class SharedPort:
-    """A TCP socket bound to an address, and a thread that passes it to processes that call :func:`receive_socket` with
-    its ``path``. Connections that arrive while no front accepts them, because it was killed or is being replaced, wait
-    in its queue.
-
-    Raises:
-        OSError: the address cannot be bound.
-    """
-
-    def __init__(self, host: str, port: int):
-        self._shared = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-        self._shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # also soon after another server
-        try:
-            self._shared.bind((host, port))
-        except OSError:
-            self._shared.close()
-            raise
-        # Nobody else may bind the address during the seconds until a front listens.
-        self._shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
-        self._folder = TemporaryDirectory(prefix="idc-serve-", dir="/tmp")  # socket paths have at most 107 characters
-        self.path = f"{self._folder.name}/port"
-        self._passing = socket.socket(socket.AF_UNIX)
-        self._passing.bind(self.path)
-        self._passing.listen()
-        threading.Thread(target=self._pass, daemon=True).start()
-
-    def _pass(self) -> None:
-        with suppress(OSError):  # closed
-            while True:
-                process, _ = self._passing.accept()
-                with process, suppress(OSError):  # the other process has ended
-                    socket.send_fds(process, [b"."], [self._shared.fileno()])
-
-    def close(self) -> None:
-        """Close it here: it is closed for clients when the last front has closed it too."""
-        self._shared.close()
-        with suppress(OSError):
-            self._passing.shutdown(socket.SHUT_RDWR)  # ends the thread's accept()
-        self._passing.close()
-        self._folder.cleanup()
-
-
-def receive_socket(path: str) -> socket.socket:
-    """The socket of the :class:`SharedPort` with this path, in another process of the same machine.
-
-    Raises:
-        OSError: the command that holds it has ended.
-    """
-    with socket.socket(socket.AF_UNIX) as command:
-        command.connect(path)
-        _, descriptors, _, _ = socket.recv_fds(command, 1, 1)
-    if not descriptors:
-        raise ConnectionError(f"{path}: the command has closed its port")
-    os.set_inheritable(descriptors[0], False)
-    shared = socket.socket(fileno=descriptors[0])
-    shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # else it cannot listen soon after another server
-    return shared
 
 
 def limited_server(app: ASGIApp, connections: Connections, **address: Any) -> uvicorn.Server:

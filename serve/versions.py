@@ -63,13 +63,16 @@ class Resolver:
         return f"sha256:{self._hash(source)}"
 
     def fetch(self, source: str) -> str:
-        """What a captioner is loaded from: the source itself, but of a version in the registry or a URI a local copy.
+        """What a captioner is loaded from: the source itself, but of the hub the folder that :meth:`resolve` has read,
+        and of a version in the registry or a URI a local copy; the last one of a URI whose store does not answer.
 
         A version is downloaded once: other processes wait for the first one, and an interrupted download is discarded.
 
         Raises:
             ValueError: as :meth:`resolve`, or the artifact cannot be downloaded or differs from the registered one.
         """
+        if source.startswith(HUB):
+            return self._folder_of_hub(source)
         if not source.startswith(SCHEME):
             return str(local_folder(source, stale=True)) if is_uri(source) else source
         registered, root = self._registered(source), cache_root()
@@ -85,7 +88,7 @@ class Resolver:
     def _hash(self, source: str) -> str:
         """Hash of the contents of an artifact; they are read again when its files have changed."""
         folder = self._folder_of_hub(source) if source.startswith(HUB) else artifact_folder(source, self._objects)
-        artifact = _checked(self.fetch(folder))
+        artifact = _checked(folder)
         stats = [(artifact.path / name).stat() for name in (CONFIG, *artifact.files)]
         state = [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats]
         if self._hashes.get(artifact.path, (None, ""))[0] != state:

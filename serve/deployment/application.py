@@ -27,7 +27,7 @@ def application(config: ServeConfig, port: str | None = None) -> Application:
     """The Serve application of a config.
 
     Args:
-        port: path of the :class:`serve.listener.SharedPort` at which the fronts listen themselves; by default Serve's
+        port: path of the :class:`serve.port.SharedPort` at which the fronts listen themselves; by default Serve's
             proxies listen.
     """
     from ray import serve

@@ -23,8 +23,8 @@ from idc.util.redaction import secret_fault
 from serve.config import CommandConfig, ServeConfig
 from serve.deployment.application import APPLICATION, UNBOUNDED_CALLS, application
 from serve.deployment.ray_internals import forward_output
-from serve.listener import SharedPort
 from serve.log import forward, log
+from serve.port import SharedPort
 from serve.versions import absolute_uri
 
 _CLOSE_S = 5.0
@@ -52,7 +52,7 @@ def run_server(config: CommandConfig) -> None:
     the end; a second SIGINT does not wait for them."""
     try:
         port = SharedPort(config.host, config.port)
-    except OSError as error:  # taken since the config was checked
+    except ValueError as error:  # taken since the config was checked
         refuse([f"port: {error}"])
     _set_environment()
     import ray

@@ -19,9 +19,10 @@ from serve.batching import Batcher
 from serve.config import ServeConfig
 from serve.deployment.ray_internals import bind_to_node_address
 from serve.gate import Drain
-from serve.listener import Connections, limited_server, receive_socket
+from serve.listener import Connections, limited_server
 from serve.memory import return_large_blocks
 from serve.pieces import Hear
+from serve.port import receive_socket
 from serve.prometheus import ServingMetrics
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Replicas:
 
         (model, options), may_repeat = key, True
         response: Any
+        results: list[PairResult] | str = []
         while True:
             if on_text is None:
                 response = self._handle.caption.remote(model, pairs, options)
@@ -77,7 +79,7 @@ class Replicas:
                 response = self._handle.options(stream=True).stream_answer.remote(model, pairs[0], options)
             try:
                 if on_text is None:
-                    results: list[PairResult] | str = await response
+                    results = await response
                 else:
                     async for item in response:
                         if isinstance(item, str):
@@ -136,7 +138,7 @@ class Replicas:
 
 class Front:
     """A replica that answers HTTP by :func:`serve.api.create_api`: at the socket that the command passes at ``path``
-    (:class:`serve.listener.SharedPort`), or without a path behind Serve's proxy."""
+    (:class:`serve.port.SharedPort`), or without a path behind Serve's proxy."""
 
     _server: uvicorn.Server | None = None
 

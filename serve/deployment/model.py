@@ -53,8 +53,8 @@ class Model:
         self._pairs = 0  # accepted and without a result
         self._captioners: dict[str, ServedCaptioner] = {}
         self._statuses = {status.name: status for status in config.unknown_models()}
-        self._not_before: dict[str, float] = {}
-        """Version -> time of the next attempt to load it."""
+        self._not_before: dict[tuple[str, str], float] = {}
+        """Name and version -> time of the next attempt to load it."""
         faults = await self._refresh()
         if len(faults) == len(config.models):
             raise ValueError("\n".join(faults))
@@ -75,7 +75,7 @@ class Model:
                 version = await asyncio.to_thread(self._resolver.resolve, source)
                 status = replace(before, error=None)
                 if name not in self._captioners or version != before.version:
-                    if self._not_before.get(version, 0.0) > time.monotonic():
+                    if self._not_before.get((name, version), 0.0) > time.monotonic():
                         continue
                     self._captioners[name] = await asyncio.to_thread(self._load, source, version)
                     status = ModelStatus(name, version, capabilities=self._captioners[name].capabilities)
@@ -84,7 +84,7 @@ class Model:
                 faults.append(f"models.{name}: {why}")
                 what = f"{version} cannot be served" if version else f"the version of {name} cannot be looked up"
                 status = replace(before, error=f"{what}; see the server log for the reason")
-                self._not_before[version] = time.monotonic() + _RETRY_S
+                self._not_before[name, version] = time.monotonic() + _RETRY_S
             if status != before:
                 self._statuses[name] = status
                 log(event="model" if why is None else "model_failed", model=name, version=status.version, error=why)
@@ -97,6 +97,8 @@ class Model:
         scaling = self._config.scaling
         captioner = ServedCaptioner(artifact, self._loading, scaling.gpus, max(1, int(scaling.cpus)))
         captioner.warm_up()
+        if not source.startswith(SCHEME) and self._resolver.resolve(artifact) != version:
+            raise ValueError(f"{source} has changed since it was looked up; the next look-up uses the new contents")
         return captioner
 
     async def models(self) -> list[ModelStatus]:

@@ -212,7 +212,7 @@ def test_mlflow_answers_to_its_names_alone() -> None:
 def test_every_metric_of_the_dashboard_exists() -> None:
     from ray import serve
 
-    lines = ServingMetrics().text([], {}).decode().splitlines()
+    lines = ServingMetrics().text([]).decode().splitlines()
     served = {line.split()[2] for line in lines if line.startswith("# TYPE")}
     ours = {f"ray_{name}{suffix}" for name in served for suffix in ("", "_bucket")}
     sources = [path.read_text(encoding="utf-8") for path in Path(serve.__file__).parent.rglob("*.py")]

@@ -148,6 +148,18 @@ def test_a_stream_has_the_results_as_they_are_done(client: httpx2.Client, held: 
     assert (reply.status_code, code_of(reply)) == (400, "no_pair_captioned")
 
 
+def test_a_stream_without_captions_names_the_first_pair_also_if_another_fails_first(
+    client: httpx2.Client, held: LocalBackend
+) -> None:
+    late = Pair(HELD_PAIR.before, DAMAGED.after)
+    with client.stream("POST", CAPTIONS, **upload(late, Pair(b"", PAIR.after), stream=True)) as reply:
+        arriving = (event for event in events(reply) if event[0] != ":")
+        assert next(arriving)[1]["index"] == 1
+        held.go_on.set()
+        ((name, data),) = arriving
+    assert (name, data["error"]["code"], data["error"]["param"]) == ("error", "no_pair_captioned", "pairs.0.after")
+
+
 def test_a_cold_start_is_waited_for_with_comments_and_may_fail_late(client: httpx2.Client, held: LocalBackend) -> None:
     damaged = upload(Pair(HELD_PAIR.before, DAMAGED.after), stream=True)
     with client.stream("POST", CAPTIONS, **damaged) as reply:

@@ -112,10 +112,11 @@ def test_what_cannot_be_loaded_is_a_fault_before_anything_starts(
     assert registered == "models.registered: models:/ sources need tracking_uri (or MLFLOW_TRACKING_URI)"
 
 
-def test_behind_haproxy_nobody_counts_as_local(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_SERVE_ENABLE_HA_PROXY", "1")
-    with pytest.raises(ConfigError, match=r"auth\.tokens: needed behind HAProxy"):
-        build(GOOD)
+@pytest.mark.parametrize("auth", [{}, {"auth": {}}, {"auth": {"tokens": {}}}])
+def test_a_cluster_serves_nobody_without_tokens(auth: dict[str, Any]) -> None:
+    """There, a proxy, a sidecar or a forwarded port makes others seem to be on this machine."""
+    with pytest.raises(ConfigError, match=r"auth\.tokens: empty.*openssl rand -hex 32.*sha256sum"):
+        build({**GOOD, **auth})
 
 
 def test_the_command_names_what_is_missing_and_what_is_taken(tmp_path: Path) -> None:
@@ -128,7 +129,7 @@ def test_the_command_names_what_is_missing_and_what_is_taken(tmp_path: Path) -> 
             cwd=tmp_path, capture_output=True, text=True, check=False,
         )  # fmt: skip
     assert run.returncode == 2
-    assert f"port: cannot listen on 127.0.0.1:{port} (Address already in use)" in run.stderr
+    assert f"port: cannot listen on 127.0.0.1:{port} (Address already in use); try port={port + 1}" in run.stderr
     assert "models.mine: runs/mine/artifact is not an artifact (it has no config.json)" in run.stderr
     with pytest.raises(ConfigError, match=r"host: '0\.0\.0\.0' needs auth\.tokens"):
         load(CommandConfig, overrides={**GOOD, "host": "0.0.0.0"})

@@ -68,8 +68,16 @@ def perturbed(artifact: Path, target: Path, factor: float) -> Path:
 
 
 @pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """In the environment of Ray, which starts after it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("IDC_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
 def app(
-    ray_session: None, artifact: str, mlflow_database: Path, tmp_path_factory: pytest.TempPathFactory
+    cache: None, ray_session: None, artifact: str, mlflow_database: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployed]:
     """Two models, one of them the champion of a registry with three versions, of which the third is broken."""
     from ray import serve
@@ -90,9 +98,8 @@ def app(
     args = {
         "models": {"champion": "models:/captioner@champion", "folder": artifact},
         "auth": {"tokens": tokens_of(tester=TOKEN)},
-        "batching": {"max_pairs": 4},
-        "scaling": {"min_replicas": 2, "max_replicas": 2, "cpus": 0.5},
-        "registry": {"tracking_uri": registry.uri, "poll_s": 0.3, "cache": str(registry.cache)},
+        "scaling": {"min_replicas": 2, "max_replicas": 2, "cpus": 0.5, "max_pairs": 4},
+        "tracking_uri": registry.uri,
     }
     app = Deployed(f"http://127.0.0.1:{port}", args, artifacts, registry)
     app.promote(FIRST)
@@ -159,11 +166,11 @@ class Listening:
     """The same application, whose fronts share a socket."""
 
     def __init__(self, app: Deployed) -> None:
-        from serve.listener import SharedPort
+        from serve.port import SharedPort
 
         self.address = "127.0.0.1", free_port()
         self.port = SharedPort(*self.address)
-        self._args = {**app.args, "scaling": {"min_replicas": 1, "max_replicas": 1, "cpus": 0.5}}
+        self._args = app.args
 
     def connect(self) -> httpx2.Client:
         host, number = self.address
@@ -175,7 +182,8 @@ class Listening:
 
         from serve.deployment.application import APPLICATION, application
 
-        config = ServeConfig.model_validate({**self._args, "batching": {"max_pairs": max_pairs}})
+        scaling = {"min_replicas": 1, "max_replicas": 1, "cpus": 0.5, "max_pairs": max_pairs}
+        config = ServeConfig.model_validate({**self._args, "scaling": scaling})
         serve.run(application(config, self.port.path), name=APPLICATION)
 
 

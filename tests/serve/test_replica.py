@@ -5,27 +5,32 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shutil
 import struct
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
+import torch
 
 from idc.captioning.apply import Pixels
-from idc.captioning.loading import AUTO, SHIPPED, LoadConfig
+from idc.captioning.loading import AUTO, SHIPPED, LoadConfig, artifact_folder
 from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import decode_image, encode_png
 from idc.systems import OBJECTS, REGIONS
-from serve.backend import EncodedPair, Options, PairResult
+from idc.training.artifact import CONFIG, write_artifact
+from serve.backend import EncodedPair, Options, Overloaded, PairResult
 from serve.batching import Batcher
 from serve.captioner import ServedCaptioner
 from serve.decoding import Decoders, PixelRoom
 from serve.deployment.model import Model
+from serve.versions import Resolver
 from tests.serve.bodies import picture
 from tests.serve.local import described, local_config
 from tests.serve.test_captions import DISKS
@@ -86,7 +91,7 @@ def test_what_does_not_count_is_each_pairs_own_in_one_batch() -> None:
     ]  # fmt: skip
     results = caption(ServedCaptioner(REGIONS), *(EncodedPair(*DISKS, **part) for part in parts))
     only_left: list[dict[str, Any]] = [{}, {"ignore": [(0, 0, 0.5, 1)]}, {"only": [(0, 0, 0.5, 1)]}]
-    whole, right, of_left = (described(REGIONS, DISKS, **part)[0].description.objects_text for part in only_left)
+    whole, right, of_left = (described(REGIONS, DISKS, **part)[0].objects_text for part in only_left)
     assert [result.description and result.description.objects_text for result in results] == [
         whole, right, of_left, of_left,
     ]  # fmt: skip
@@ -231,6 +236,62 @@ async def test_a_shared_call_does_not_belong_to_the_request_that_began_it() -> N
     await joiner.submit("a", [1])
     await joiner.submit("a", [1, 2])
     assert squares.contexts == ["none", "none"]
+
+
+@in_loop
+async def test_all_keys_that_wait_share_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    squares, loop, timers = Squares(), asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+    joiner, call_at = Batcher(squares.call, max_items=100, wait_s=LONG_S), loop.call_at
+
+    def recorded(*arguments: Any, **options: Any) -> asyncio.TimerHandle:
+        timers.append(call_at(*arguments, **options))
+        return timers[-1]
+
+    monkeypatch.setattr(loop, "call_at", recorded)  # call_later calls it too
+    first = [task for key in "abcd" for task in await asked(joiner, [1], key=key)]
+    await happens(lambda: len(squares.calls) == 4)
+    others = [task for _ in range(10) for key in "abcd" for task in await asked(joiner, [2], key=key)]
+    late = [timer for timer in timers if not timer.cancelled() and timer.when() > loop.time() + LONG_S / 2]
+    assert len(late) == 1
+    squares.release(8)
+    assert await asyncio.gather(*first, *others) == [[1]] * 4 + [[4]] * 40
+    assert squares.calls[4:] == [(key, [2] * 10) for key in "abcd"]
+
+
+# -- versions
+
+
+def replica(**models: str) -> Model:
+    """Without Ray, and without any captioner as yet."""
+    replica = Model.__new__(Model)
+    replica._config, replica._resolver = local_config(models), Resolver()
+    replica._loading, replica._captioners, replica._not_before = replica._config.loading, {}, {}
+    replica._statuses = {status.name: status for status in replica._config.unknown_models()}
+    return replica
+
+
+def test_contents_that_change_between_the_look_up_and_the_load_are_not_served(tmp_path: Path) -> None:
+    source = str(shutil.copytree(artifact_folder(SHIPPED), tmp_path / "artifact"))
+    loading = replica(mine=source)
+    version = loading._resolver.resolve(source)
+    loading._load(source, version)
+    with (tmp_path / "artifact" / CONFIG).open("a") as config:
+        config.write("\n")
+    with pytest.raises(ValueError, match="artifact has changed since it was looked up"):
+        loading._load(source, version)
+    loading._load(source, loading._resolver.resolve(source))
+
+
+@in_loop
+async def test_each_name_of_contents_that_cannot_be_loaded_has_its_fault(tmp_path: Path) -> None:
+    broken = write_artifact(tmp_path / "a", system="twincap", config={"none": 1}, state_dict={"w": torch.zeros(2)})
+    failing = replica(first=str(broken), second=str(shutil.copytree(broken, tmp_path / "b")))
+    first, second = await failing._refresh()
+    assert (first[:14], second[:15]) == ("models.first: ", "models.second: ")
+    for name in ("first", "second"):
+        with pytest.raises(Overloaded, match=r"^sha256:\w+ cannot be served; see the server log"):
+            await failing.caption(name, [], Options())
+    assert await failing._refresh() == [], "they are not tried again at once"
 
 
 # -- decoders
