@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, NamedTuple, TypeVar
 
+_CLOCK_S = 0.001
+"""Resolution of uvloop's clock and timers, with which replicas run."""
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -48,7 +50,8 @@ class Batcher(Generic[Key, Item, Result]):
         self._queues: dict[Key, list[_Waiting[Item, Result]]] = {}
         self._calls: dict[asyncio.Task[None], tuple[Key, float]] = {}
         self._under_way: Counter[Key] = Counter()  # calls by key; without those that have none
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: tuple[float, asyncio.Handle] | None = None
+        """Its time; a timer of uvloop may not know it."""
         # Serve cancels the calls that were made in the context of a request whose client leaves: calls that several
         # requests share must be made outside of it.
         self._context = contextvars.copy_context()
@@ -77,11 +80,11 @@ class Batcher(Generic[Key, Item, Result]):
 
     def _send_at(self, time: float) -> None:
         """Send at a time of the event loop's clock: one timer for all, so that callers that come together share it."""
-        if len(self._calls) == self._max_calls or (self._timer is not None and self._timer.when() <= time):
+        if len(self._calls) == self._max_calls or (self._timer is not None and self._timer[0] <= time):
             return
         if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(time, self._on_time)
+            self._timer[1].cancel()
+        self._timer = time, asyncio.get_running_loop().call_at(time, self._on_time)
 
     def _on_time(self) -> None:
         self._timer = None
@@ -89,14 +92,16 @@ class Batcher(Generic[Key, Item, Result]):
 
     def _send(self) -> None:
         now = asyncio.get_running_loop().time()
+        late = now - self._wait_s + _CLOCK_S
         for key, queue in sorted(self._queues.items(), key=lambda each: each[1][0].since):
             queue[:] = [entry for entry in queue if not entry.done.done()]
             while queue and len(self._calls) < self._max_calls and (
-                len(queue) >= self._max_items or key not in self._under_way or now - queue[0].since >= self._wait_s
+                len(queue) >= self._max_items or key not in self._under_way or queue[0].since <= late
             ):  # fmt: skip
                 batch = queue[: self._max_items]
                 del queue[: self._max_items]
                 self._begin(key, batch, now)
+                self._queues[key] = self._queues.pop(key)  # behind others of the same time
             if not queue:
                 del self._queues[key]
         if self._queues:

@@ -240,18 +240,18 @@ async def test_a_shared_call_does_not_belong_to_the_request_that_began_it() -> N
 
 @in_loop
 async def test_all_keys_that_wait_share_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    squares, loop, timers = Squares(), asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+    squares, loop, timers = Squares(), asyncio.get_running_loop(), list[tuple[float, asyncio.Handle]]()
     joiner, call_at = Batcher(squares.call, max_items=100, wait_s=LONG_S), loop.call_at
 
-    def recorded(*arguments: Any, **options: Any) -> asyncio.TimerHandle:
-        timers.append(call_at(*arguments, **options))
-        return timers[-1]
+    def recorded(when: float, *arguments: Any) -> asyncio.Handle:
+        timers.append((when, call_at(when, *arguments)))
+        return timers[-1][1]
 
-    monkeypatch.setattr(loop, "call_at", recorded)  # call_later calls it too
+    monkeypatch.setattr(loop, "call_at", recorded)
     first = [task for key in "abcd" for task in await asked(joiner, [1], key=key)]
     await happens(lambda: len(squares.calls) == 4)
     others = [task for _ in range(10) for key in "abcd" for task in await asked(joiner, [2], key=key)]
-    late = [timer for timer in timers if not timer.cancelled() and timer.when() > loop.time() + LONG_S / 2]
+    late = [when for when, timer in timers if not timer.cancelled() and when > loop.time() + LONG_S / 2]
     assert len(late) == 1
     squares.release(8)
     assert await asyncio.gather(*first, *others) == [[1]] * 4 + [[4]] * 40

@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any
 
+import uvloop
+
 PATIENCE_S = 150.0
 """A wait longer than this fails the test."""
 _POLL_S = 0.01
@@ -32,10 +34,11 @@ async def happens(condition: Callable[[], object]) -> None:
 
 
 def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that runs in an event loop, for ``PATIENCE_S`` at most."""
+    """A test that runs in an event loop as replicas have it, for ``PATIENCE_S`` at most."""
 
     @wraps(test)
     def run(**fixtures: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(**fixtures), PATIENCE_S))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(asyncio.wait_for(test(**fixtures), PATIENCE_S))
 
     return run
