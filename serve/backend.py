@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 from idc.captioning.contract import Answer, Candidate, Description
 from idc.captioning.counted import Box
 from idc.data.schema import IMAGE, Turn
-from serve.pieces import Hear
+from serve.pieces import TextCallback
 
 ObjectsOption = Literal["never", "unfamiliar", "always"]
 """For which pairs ``objects`` is asked too: none, those that the model is not familiar with, or all."""
@@ -58,7 +58,7 @@ class EncodedPair:
     after: bytes
     dialogue: RequestDialogue | None = None
     """None for a caption."""
-    placed: bool = False
+    georeferenced: bool = False
     """Both are GeoTIFFs, and polygons are wanted."""
     pixels: int = 0
     """Of both images and of the masks together, as their headers declare."""
@@ -133,7 +133,7 @@ class Backend(Protocol):
         ...
 
     async def caption(
-        self, pairs: list[EncodedPair], model: str, options: Options, on_text: Hear | None = None
+        self, pairs: list[EncodedPair], model: str, options: Options, on_text: TextCallback | None = None
     ) -> list[PairResult]:
         """One result per pair, in order.
 

@@ -22,7 +22,7 @@ from serve.backend import Options, RequestDialogue
 from serve.config import LimitsConfig
 from serve.errors import ApiError
 from serve.intake import PairSource, ParsedRequest
-from serve.pieces import Hear, pieces
+from serve.pieces import TextCallback, pieces
 from serve.schema import AssessedAnswer, ChatRequest, Message
 from serve.service import AdmittedJob
 from serve.streaming import Events, respond, respond_events, server_sent_event
@@ -162,7 +162,7 @@ async def _events(admitted: AdmittedJob, common: dict[str, Any]) -> Events:
     yield format_sse_event(data_str="[DONE]")
 
 
-async def _completion(admitted: AdmittedJob, on_text: Hear | None = None) -> dict[str, Any]:
+async def _completion(admitted: AdmittedJob, on_text: TextCallback | None = None) -> dict[str, Any]:
     """The fields of a :class:`~serve.schema.ChatAnswer` that are known at its end."""
     (result,) = await admitted.results(on_text)
     if result.error is not None:

@@ -23,7 +23,7 @@ from idc.data.images import MAX_PIXELS, ImageError, decode_image, num_pixels
 from idc.geo.pixel_grid import PixelGrid
 from serve.backend import EncodedPair, RequestDialogue
 from serve.decoder_process import decode_geotiffs
-from serve.pieces import Hear
+from serve.pieces import TextCallback
 
 _NAME = "bytes of a request"
 Decoded = TypeVar("Decoded")
@@ -36,7 +36,7 @@ class DecodedPair(NamedTuple):
 
     pixels: Pixels | Fault
     dialogue: RequestDialogue | None = None
-    on_text: Hear | None = None
+    on_text: TextCallback | None = None
     """Called with the pieces of the answer in the dialogue, in the captioner's thread."""
     grid: PixelGrid | None = None
     """Of a pair of GeoTIFFs whose polygons are wanted."""
@@ -71,7 +71,7 @@ class Decoders:
         """The pixels of both images, or why there are none."""
         role, grid = "before", None
         try:
-            if pair.placed:
+            if pair.georeferenced:
                 pixels, grid = await self._in_process(decode_geotiffs, pair.before, pair.after, self._max_pixels)
             else:
                 before = await self._image(pair.before)
@@ -87,7 +87,7 @@ class Decoders:
             except ValueError as error:
                 raise ImageError("not possible", str(error)) from None
         except ImageError as error:
-            if pair.placed and error.detail.startswith("after"):  # the image that the error names first
+            if pair.georeferenced and error.detail.startswith("after"):  # the image that the error names first
                 role = "after"
             return DecodedPair(Fault(role, _NAME, error), pair.dialogue)
 

@@ -84,12 +84,12 @@ class RequestPairReader:
 
         async def read(pair: PairSource) -> EncodedPair | str:
             try:
-                files, pixels, placed = await self._files((pair.before, pair.after), pair.fields, job.options.polygons)
+                files, pixels, both = await self._files((pair.before, pair.after), pair.fields, job.options.polygons)
             except ApiError as error:
                 if job.single:
                     raise
                 return error.message
-            return EncodedPair(files[0], files[1], pair.dialogue, placed, pixels + ignored + counted, ignore, only)
+            return EncodedPair(files[0], files[1], pair.dialogue, both, pixels + ignored + counted, ignore, only)
 
         return [await read(*job.pairs)] if job.single else await asyncio.gather(*map(read, job.pairs))
 

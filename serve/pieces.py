@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 Value = TypeVar("Value")
 
-Hear = Callable[[str], None]
+TextCallback = Callable[[str], None]
 """Called with each further piece of an answer's text."""
 
 
@@ -20,7 +20,7 @@ class Done(Generic[Value]):
     value: Value
 
 
-async def pieces(run: Callable[[Hear], Coroutine[Any, Any, Value]]) -> AsyncGenerator[str | Done[Value], None]:
+async def pieces(run: Callable[[TextCallback], Coroutine[Any, Any, Value]]) -> AsyncGenerator[str | Done[Value], None]:
     """The texts with which ``run(on_text)`` calls ``on_text``, from any thread, each at once; then its result, or what
     it raises. When the generator is closed, the coroutine is cancelled."""
     loop = asyncio.get_running_loop()

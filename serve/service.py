@@ -15,7 +15,7 @@ from serve.config import ServeConfig
 from serve.context import RequestContext
 from serve.errors import ApiError, busy, internal_error
 from serve.intake import ParsedRequest, RequestPairReader
-from serve.pieces import Hear
+from serve.pieces import TextCallback
 from serve.prometheus import ServingMetrics
 
 
@@ -80,7 +80,7 @@ class AdmittedJob:
     job: ParsedRequest
     images: list[EncodedPair | str]
 
-    async def results(self, on_text: Hear | None = None) -> list[PairResult]:
+    async def results(self, on_text: TextCallback | None = None) -> list[PairResult]:
         """One result per pair, in order, by one call of the backend (with ``on_text``, as in
         :meth:`serve.backend.Backend.caption`).
 
@@ -108,7 +108,7 @@ class AdmittedJob:
                 unfinished.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _caption(self, images: list[EncodedPair | str], on_text: Hear | None = None) -> list[PairResult]:
+    async def _caption(self, images: list[EncodedPair | str], on_text: TextCallback | None = None) -> list[PairResult]:
         if not (pairs := [image for image in images if isinstance(image, EncodedPair)]):
             return [PairResult(error=str(image)) for image in images]
         service, job = self._service, self.job

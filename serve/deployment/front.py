@@ -21,7 +21,7 @@ from serve.deployment.ray_internals import bind_to_node_address
 from serve.gate import Drain
 from serve.listener import Connections, limited_server
 from serve.memory import return_large_blocks
-from serve.pieces import Hear
+from serve.pieces import TextCallback
 from serve.port import receive_socket
 from serve.prometheus import ServingMetrics
 
@@ -55,14 +55,14 @@ class Replicas:
         self._status_at = 0.0
 
     async def caption(
-        self, pairs: list[EncodedPair], model: str, options: Options, on_text: Hear | None = None
+        self, pairs: list[EncodedPair], model: str, options: Options, on_text: TextCallback | None = None
     ) -> list[PairResult]:
         if on_text is None or pairs[0].dialogue is None:
             return await self._joined.submit((model, options), pairs)
         return await self._call((model, options), pairs, on_text)  # not joined: its pieces are those of one request
 
     async def _call(
-        self, key: tuple[str, Options], pairs: list[EncodedPair], on_text: Hear | None = None
+        self, key: tuple[str, Options], pairs: list[EncodedPair], on_text: TextCallback | None = None
     ) -> list[PairResult]:
         """One call of a replica, with at most ``scaling.max_pairs`` pairs; with ``on_text``, of one. If the replica
         dies before its first piece, another one is called, once."""

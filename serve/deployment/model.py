@@ -17,7 +17,7 @@ from serve.decoding import DecodedPair, Decoders, PixelRoom
 from serve.deployment.ray_internals import bind_to_node_address
 from serve.deployment.scaling import PAIRS
 from serve.log import log
-from serve.pieces import Done, Hear, pieces
+from serve.pieces import Done, TextCallback, pieces
 from serve.versions import SCHEME, Resolver
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Model:
                 yield item
 
     async def caption(
-        self, model: str, pairs: list[EncodedPair], options: Options, on_text: Hear | None = None
+        self, model: str, pairs: list[EncodedPair], options: Options, on_text: TextCallback | None = None
     ) -> list[PairResult] | str:
         """One result per pair, for at most ``scaling.max_pairs`` pairs; a text if the model does not support the
         options.

@@ -25,7 +25,7 @@ from serve.config import LimitsConfig, ServeConfig
 from serve.decoding import Decoders
 from serve.gate import Drain
 from serve.listener import Connections, limited_server
-from serve.pieces import Hear
+from serve.pieces import TextCallback
 from serve.versions import Resolver
 from tests.serve.bodies import Pair
 from tests.serve.waiting import PATIENCE_S
@@ -84,7 +84,7 @@ class LocalBackend:
         ]
 
     async def caption(
-        self, pairs: list[EncodedPair], model: str, options: Options, on_text: Hear | None = None
+        self, pairs: list[EncodedPair], model: str, options: Options, on_text: TextCallback | None = None
     ) -> list[PairResult]:
         captioner, loop = self.captioner(model), asyncio.get_running_loop()
         if reason := captioner.unsupported(options):

@@ -82,7 +82,7 @@ def _small(port: int) -> dict[str, Any]:
     args = config["applications"][0]["args"]
     args |= {"models": {"shipped": "shipped"}, "auth": {"tokens": tokens_of(tester=TOKEN)}}
     args["scaling"] |= {"cpus": 1, "gpus": 0, "front_replicas": 1, "max_replicas": 1}
-    del args["registry"]
+    del args["tracking_uri"]
     return config
 
 
