@@ -212,7 +212,7 @@ def test_pairs_with_a_warning_are_counted(pairs: Path, tmp_path: Path) -> None:
     class Unsure(ToyCaptioner):
         def describe(self, *images: Any, **options: Any) -> list[Description]:
             described = super().describe(*images, **options)
-            return [replace(one, familiarity=0.001 if "moved" in one.best.caption else 0.02) for one in described]
+            return [replace(each, familiarity=0.001 if "moved" in each.best.caption else 0.02) for each in described]
 
     few = job(pairs, tmp_path / "o", max_pairs=4, constant_candidates=0, nearest_train_pairs=0)
     found = run_evaluation(few, lambda: Unsure(by_brightness))

@@ -107,11 +107,11 @@ def test_a_version_has_no_score_that_is_not_defined_and_can_be_read_again(artifa
 def test_an_evaluation_that_tells_nothing_of_the_artifact_is_refused(
     artifact: Path, changes: dict[str, object], message: str
 ) -> None:
-    found, rows = of_artifact(artifact, pairs=12)
-    ev.save(artifact.parent / "good", found, rows)
+    evaluation, rows = of_artifact(artifact, pairs=12)
+    ev.save(artifact.parent / "good", evaluation, rows)
     assert checked_evaluation(artifact.parent / "good", artifact).key == ("f00d", "test", 12, "coco")
     if "variant" in changes:
-        changes = {"protocol": {**found.protocol, "data": {**DATA, **changes}}}
-    ev.save(artifact.parent / "bad", found.model_copy(update=changes), rows)
+        changes = {"protocol": {**evaluation.protocol, "data": {**DATA, **changes}}}
+    ev.save(artifact.parent / "bad", evaluation.model_copy(update=changes), rows)
     with pytest.raises(ValueError, match=message):
         checked_evaluation(artifact.parent / "bad", artifact)

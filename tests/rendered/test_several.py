@@ -60,7 +60,7 @@ def test_the_reverse_of_a_record_is_true_and_its_own_reverse(scenes: list[Severa
         meta = scene.record()
         back = reversed_record(meta)
         kinds = {"add": "drop", "drop": "add"}
-        assert [one["kind"] for one in back["differences"]] == [
+        assert [each["kind"] for each in back["differences"]] == [
             kinds.get(d["kind"], d["kind"]) for d in scene.differences
         ]
         again = reversed_record(back)

@@ -224,11 +224,11 @@ def test_without_tokens_this_machine_alone_is_served(backend: LocalBackend) -> N
 
 
 def test_programs_and_the_served_page_are_answered(closed: httpx2.Client) -> None:
-    own = closed.base_url.netloc.decode()
+    address = closed.base_url.netloc.decode()
     for sent in (
         {},  # curl, clients of OpenAI's interface
-        {"Origin": f"http://{own}", "Sec-Fetch-Site": "same-origin"},
-        {"Origin": f"HTTP://{own}"},  # a browser on plain http sends no Sec-Fetch-Site
+        {"Origin": f"http://{address}", "Sec-Fetch-Site": "same-origin"},
+        {"Origin": f"HTTP://{address}"},  # a browser on plain http sends no Sec-Fetch-Site
         {"Sec-Fetch-Site": "none"},
         {"Origin": "https://captions.example.org", "Sec-Fetch-Site": "same-origin"},  # a proxy changed the Host
     ):

@@ -171,7 +171,7 @@ def test_an_answer_whose_replica_dies_ends_with_an_error(tmp_path: Path) -> None
         openai.OpenAI(base_url=f"{command.url}/v1", api_key="none", max_retries=0) as chat,
     ):
         few = list(chat.chat.completions.create(model="vlm", messages=messages, max_tokens=5, stream=True))
-        assert len([one for one in few if one.choices[0].delta.content]) > 2
+        assert len([chunk for chunk in few if chunk.choices[0].delta.content]) > 2
         chunks = chat.chat.completions.create(model="vlm", messages=messages, max_tokens=1000, stream=True)
         while not next(chunks).choices[0].delta.content:
             pass
@@ -221,7 +221,7 @@ def test_after_sigint_all_accepted_pairs_are_answered_and_new_requests_get_503(
     with serving(tmp_path, f"models.demo={artifact}", *SETTINGS) as command, large_requests(command) as asked:
         command.process.send_signal(signal.SIGINT)
         with repeated(probe):
-            answers = [one.result() for one in asked]
+            answers = [future.result() for future in asked]
             assert command.process.wait(PATIENCE_S) == 0, command.log.read_text()
     assert [answer.status_code for answer in answers] == [200] * 4
     for answer in answers[:2]:

@@ -119,8 +119,8 @@ def test_captions_are_those_of_the_model_that_was_asked(app: Deployed, artifact:
     answer = app.ask(*PAIRS, model=model)
     version = {"champion": FIRST, "folder": f"sha256:{artifact_identity(artifact)[:12]}"}[model]
     assert answer["version"] == version
-    own = described(str(app.artifacts.get(version, artifact)), *PAIRS)
-    for result, expected in zip(answer["results"], own, strict=True):
+    captions = described(str(app.artifacts.get(version, artifact)), *PAIRS)
+    for result, expected in zip(answer["results"], captions, strict=True):
         assert result["caption"] == expected.caption
         assert result["log_probability"] == pytest.approx(expected.candidates[0].log_probability, abs=1e-4)
     assert answer["timing"]["largest_batch"] <= 4  # the request was cut into pieces
@@ -235,7 +235,9 @@ def test_an_idle_connection_is_answered_once_more_before_its_front_leaves(listen
 def test_a_killed_front_loses_no_request_but_those_in_progress(listening: Listening) -> None:
     with load(listening.connect, [upload()], anew=True) as results:
         ours = psutil.Process().children(recursive=True)  # other tests on this machine have fronts too
-        [front] = [one for one in ours if any("ray::ServeReplica:captions:Front" in word for word in one.cmdline())]
+        [front] = [
+            front for front in ours if any("ray::ServeReplica:captions:Front" in word for word in front.cmdline())
+        ]
         front.kill()
         results.wait_for(4 * CLIENTS)
     assert set(results.statuses) == {200}

@@ -54,7 +54,7 @@ def clustered(folder: Path, home: Path) -> Iterator[httpx2.Client]:
         folder: for HAProxy's socket, whose path must be short.
     """
     documents = yaml.safe_load_all((ROOT / "k8s" / "base" / "settings.yaml").read_text())
-    settings = next(one["data"] for one in documents if one["metadata"]["name"] == "serve-settings")
+    settings = next(document["data"] for document in documents if document["metadata"]["name"] == "serve-settings")
     assert settings["RAY_SERVE_ENABLE_HA_PROXY"] == "1"
     proxy = {name: str(folder / name) for name in ("CONFIG_FILE_LOC", "SOCKET_PATH", "SERVER_STATE_FILE")}
     proxy["SERVER_STATE_BASE"] = str(folder)

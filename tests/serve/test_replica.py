@@ -173,7 +173,7 @@ async def test_a_fault_affects_its_batch_only_and_items_of_callers_that_left_are
     fault, good = "13 has no square here", ["[1]", "[9]", "[16]"]
     # The joiner had sent 2 and 13 when 2 left, and 4 alone follows.
     expected = [fault, fault, *good[1:]] if kind == "batches" else [fault, *good]
-    assert [str(one) for one in results] == ["[0]", *expected]
+    assert [str(result) for result in results] == ["[0]", *expected]
 
 
 @in_loop

@@ -13,8 +13,8 @@ def plan(key: str, *names: str) -> TrialPlan:
 
 def test_trials_that_need_the_same_step_do_not_run_side_by_side_if_it_can_be_helped() -> None:
     plans = [plan("a", "s1"), plan("b", "s1"), plan("c", "s2"), plan("d", "s2"), plan("e", "s3")]
-    assert "".join(one.key for one in spread_out(plans)) == "acebd", "not ab: b would wait for a"
-    assert "".join(one.key for one in spread_out([plan(key, "s") for key in "abc"])) == "abc"
+    assert "".join(each.key for each in spread_out(plans)) == "acebd", "not ab: b would wait for a"
+    assert "".join(each.key for each in spread_out([plan(key, "s") for key in "abc"])) == "abc"
     seeds = [plan("a", "all", "s1"), plan("b", "all", "s1"), plan("c", "all", "s2"), plan("d", "all", "s2")]
-    assert "".join(one.key for one in spread_out(seeds)) == "acbd", "all wait for the first step; then b would for a"
+    assert "".join(each.key for each in spread_out(seeds)) == "acbd", "all wait for the first step; then b would for a"
     assert spread_out([]) == []

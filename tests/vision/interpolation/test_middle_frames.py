@@ -45,10 +45,10 @@ def test_the_mean_over_the_channels_is_numpys_to_the_bit() -> None:
 def test_flow_finds_the_middle_of_a_motion_and_its_recursion_moves_evenly() -> None:
     first, half, second = textured(96, 128), textured(96, 128, 3), textured(96, 128, 6)
     inner = np.s_[8:-8, 16:-16]
-    made = flow_middle(first, second)
-    assert error(made[inner], half[inner]) < 2.0
-    assert error(linear_blend(first, second)[inner], half[inner]) > 5 * error(made[inner], half[inner])
-    assert np.array_equal(flow_middle(first, second), made)
+    middle = flow_middle(first, second)
+    assert error(middle[inner], half[inner]) < 2.0
+    assert error(linear_blend(first, second)[inner], half[inner]) > 5 * error(middle[inner], half[inner])
+    assert np.array_equal(flow_middle(first, second), middle)
     for n, frame in enumerate(interpolate(first, textured(96, 128, 8), 3, flow_middle)):
         assert error(frame[inner], textured(96, 128, n)[inner]) < 4.0, n
 
