@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.run_claim import FATAL, RESULT, claim
 from cluster.tracking import MlflowTracker, flat
-from idc.data.manifest import manifests_read_once
 from idc.training.config import TrackingConfig, TrainConfig
 from idc.training.run_storage import RunFolder, scratch_root
 from idc.training.tracker import Tracker, Watch
@@ -143,7 +142,7 @@ def run_rank(entry: str, record: dict[str, Any], train: TrainConfig, run: RunFol
     torch.manual_seed(train.seed)
     module, _, function = entry.partition(":")
     payload = {key: value for key, value in record.items() if key != "entry"}
-    with stored(context, run), manifests_read_once():
+    with stored(context, run):
         try:
             result = getattr(importlib.import_module(module), function)(payload, context)
         except (RuntimeError, MemoryError) as error:

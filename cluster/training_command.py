@@ -15,7 +15,6 @@ from pydantic import create_model
 from cluster.config import OnCluster
 from idc.config import ConfigModel, cli
 from idc.data.files import join
-from idc.data.manifest import manifests_read_once
 from idc.data.object_store import Unreachable, check_writable
 from idc.next_command import after_training
 from idc.util.units import metric_text
@@ -46,31 +45,30 @@ def train_command(
         build: for a config with a section ``build``: the field that names the input's folder, and the
             ``"module:function"`` that builds it, called with the section, the folder, and the runner of chunks.
     """
-    with manifests_read_once():
-        args = cli(job_type, f"{doc}\n{_EVERY_TRAINING}")
-        from cluster.preflight import Bundle, Requirements
-        from cluster.session import run_chunks, session
-        from cluster.train import launch
+    args = cli(job_type, f"{doc}\n{_EVERY_TRAINING}")
+    from cluster.preflight import Bundle, Requirements
+    from cluster.session import run_chunks, session
+    from cluster.train import launch
 
-        job: Any = args.config
-        train, run_dir = job.train, join(job.runs, job.name)
-        field = "num_workers" if train.min_workers is None else "min_workers"
-        workers = Bundle(f"train.{field}", getattr(train, field), train.cpus_per_worker, train.gpus_per_worker)
-        try:
-            check_writable(job.runs, "runs")
-            with nullcontext() if args.local else session(job.cluster, Requirements(job, [workers], job.runs)):
-                if build is not None and job.build is not None:
-                    folder, builder = build
-                    module, _, function = builder.partition(":")
-                    run = partial(run_chunks, args.local, job.cluster, job=job)
-                    getattr(importlib.import_module(module), function)(job.build, getattr(job, folder), run)
-                payload = job.model_dump(mode="json", exclude={"train", "cluster"})
-                result = launch(entry, payload, train, run_dir, local=args.local, overwrite=args.overwrite)
-        except (ValueError, Unreachable) as error:
-            raise SystemExit(f"{job.name}: {error}") from None
-        metrics = "  ".join(f"{name} {metric_text(name, value)}" for name, value in sorted(result["metrics"].items()))
-        print(
-            f"{job.name}: {result['steps']} steps, {result['seconds_per_step']:.3g} s each, best at "
-            f"{result['best_step']}; validation {metrics or '(none)'}; artifact {join(run_dir, 'artifact')}"
-        )
-        print(f"next: {after_training(entry, job, join(run_dir, 'artifact'))}")
+    job: Any = args.config
+    train, run_dir = job.train, join(job.runs, job.name)
+    field = "num_workers" if train.min_workers is None else "min_workers"
+    workers = Bundle(f"train.{field}", getattr(train, field), train.cpus_per_worker, train.gpus_per_worker)
+    try:
+        check_writable(job.runs, "runs")
+        with nullcontext() if args.local else session(job.cluster, Requirements(job, [workers], job.runs)):
+            if build is not None and job.build is not None:
+                folder, builder = build
+                module, _, function = builder.partition(":")
+                run = partial(run_chunks, args.local, job.cluster, job=job)
+                getattr(importlib.import_module(module), function)(job.build, getattr(job, folder), run)
+            payload = job.model_dump(mode="json", exclude={"train", "cluster"})
+            result = launch(entry, payload, train, run_dir, local=args.local, overwrite=args.overwrite)
+    except (ValueError, Unreachable) as error:
+        raise SystemExit(f"{job.name}: {error}") from None
+    metrics = "  ".join(f"{name} {metric_text(name, value)}" for name, value in sorted(result["metrics"].items()))
+    print(
+        f"{job.name}: {result['steps']} steps, {result['seconds_per_step']:.3g} s each, best at "
+        f"{result['best_step']}; validation {metrics or '(none)'}; artifact {join(run_dir, 'artifact')}"
+    )
+    print(f"next: {after_training(entry, job, join(run_dir, 'artifact'))}")

@@ -96,31 +96,6 @@ class Manifest(BaseModel):
             )
 
 
-_read_once: dict[str, Manifest] | None = None
-"""Complete manifests by path or URI, within :func:`manifests_read_once`; None outside."""
-
-
-@contextlib.contextmanager
-def manifests_read_once() -> Iterator[None]:
-    """Context in which this process reads the manifest of a complete folder once: the check of a training, its
-    vocabulary, its splits and its card ask for the same one. What another process changes meanwhile is not seen."""
-    global _read_once
-    if _read_once is not None:  # within an outer block, which ends later
-        yield
-        return
-    _read_once = {}
-    try:
-        yield
-    finally:
-        _read_once = None
-
-
-def manifest_changed(folder: files.Location) -> None:
-    """Read the folder's manifest anew, also within :func:`manifests_read_once`."""
-    if _read_once is not None:
-        _read_once.pop(folder.local or folder.text, None)
-
-
 def fingerprint(*things: Any) -> str:
     """A short hash of JSON-able values, the same on every machine and in every process."""
     text = json.dumps(things, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
@@ -137,18 +112,6 @@ def read_manifest(path: AnyPath, kind: str | None = None, command: str | None = 
         ValueError: there is none, it is damaged, of a newer version, or not of the wanted ``kind``.
     """
     folder = files.locate(path)
-    key = folder.local or folder.text
-    manifest = None if _read_once is None else _read_once.get(key)
-    if manifest is None:
-        manifest = _parsed(folder, path, kind, command)
-        if _read_once is not None and manifest.complete:
-            _read_once[key] = manifest
-    if kind is not None and manifest.kind != kind:
-        raise ValueError(f"{path} holds {manifest.kind}, not {kind}")
-    return manifest
-
-
-def _parsed(folder: files.Location, path: AnyPath, kind: str | None, command: str | None) -> Manifest:
     location = folder / MANIFEST
     if not retry_or_user_error(location.exists, str(path)):
         raise ValueError(f"{path} is not a data set folder: it has no {MANIFEST}{_import_first(path, kind, command)}")
@@ -158,10 +121,12 @@ def _parsed(folder: files.Location, path: AnyPath, kind: str | None, command: st
         if version > newest:
             raise ValueError(f"{location} has schema version {version}, this program reads up to {newest}; update it")
         manifest = Manifest.model_validate(content)
-        manifest.inputs = {setting: input_path(folder, name) for setting, name in manifest.inputs.items()}
-        return manifest
     except (JsonError, KeyError, TypeError, ValidationError) as exc:
         raise ValueError(f"{location} is not a manifest of this project: {exc}") from exc
+    manifest.inputs = {setting: input_path(folder, name) for setting, name in manifest.inputs.items()}
+    if kind is not None and manifest.kind != kind:
+        raise ValueError(f"{path} holds {manifest.kind}, not {kind}")
+    return manifest
 
 
 def input_name(folder: files.Location, path: str) -> str:

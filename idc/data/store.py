@@ -35,7 +35,6 @@ from idc.data.manifest import (
     fingerprint,
     input_name,
     input_path,
-    manifest_changed,
     read_manifest,
 )
 from idc.data.mapped_rows import ROWS_FOLDER, MappedRows
@@ -276,7 +275,6 @@ class DatasetFolder:
         content = {**self.manifest.model_dump(), "inputs": inputs}
         text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         (self.location / MANIFEST).write(text.encode())
-        manifest_changed(self.location)
 
     def _write_table(self, file: files.Location, table: pa.Table) -> None:
         text_columns = [f.name for f in table.schema if pa.types.is_string(f.type)]
