@@ -14,7 +14,7 @@ from idc.captioning.loading import CaptionerLoader, LoadCaptioner
 from idc.data.files import locate
 from idc.data.pipeline import Runner, run_local
 from idc.data.readers.annotations import EMPTY_SENTENCES
-from idc.data.readers.omnidiff import SUBSETS
+from idc.data.readers.captioned_sets import SUBSETS
 from idc.data.remote_copies import local_folder
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.data.textfiles import decode_text, parse_json

@@ -1,14 +1,14 @@
-"""Readers bring data sets from outside into the one format: one module per layout, :func:`open_reader` chooses.
+"""Readers bring data sets from outside into the one format; :func:`open_reader` chooses.
 
-A reader for a new data set: its module here (``read(annotations, config)`` over annotation files, see
-:mod:`idc.data.readers.annotations`; anything else a class as :class:`idc.data.readers.base.PairReader`), its name in
-``Format`` (:mod:`idc.data.config`; a class also a branch in ``_open`` below), and the files it is recognised by in
-:mod:`idc.data.readers.layouts`. ``tests/data/small_sets.py`` gets a small example, which every reader's tests then use.
+A reader for a new data set: a function ``read(annotations, config)`` over its annotation files in
+:mod:`idc.data.readers.captioned_sets` or :mod:`idc.data.readers.question_sets` (anything else is a class as
+:class:`idc.data.readers.base.PairReader`, with a branch in ``_open`` below), its name in ``Format``
+(:mod:`idc.data.config`), and the files it is recognised by in :mod:`idc.data.readers.layouts`.
+``tests/data/small_sets.py`` gets a small example, which every reader's tests then use.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 
 from idc.data import files
@@ -46,15 +46,12 @@ def _open(format: Format, path: str | os.PathLike[str] | files.Location, config:
         from idc.data.readers.parquet import ParquetReader
 
         return ParquetReader(location, chunk_size=config.chunk_size, access=allowed)
-    if format == "clevr_change":
-        from idc.data.readers.clevr_change import ClevrChangeReader
-
-        return ClevrChangeReader(location, config)
     if format == "instruct_pix2pix":
         from idc.data.readers.instruct_pix2pix import InstructPix2PixReader
 
         return InstructPix2PixReader(location, config)
+    from idc.data.readers import captioned_sets, clevr_change, question_sets
     from idc.data.readers.annotations import AnnotationReader
 
-    read = importlib.import_module(f"idc.data.readers.{format}").read
+    read = {"clevr_change": clevr_change.read, **captioned_sets.READERS, **question_sets.READERS}[format]
     return AnnotationReader(format, location, read, config)

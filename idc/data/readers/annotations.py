@@ -245,26 +245,15 @@ class AnnotationReader:
 
     def __init__(self, format: Format, folder: files.Location, read: ReadPairs, config: ImportConfig) -> None:
         annotations = Annotations(folder, access(format, config))
-        self._rows: list[Row] = []
-        counts: dict[str, dict[str, int]] = {}
-        seen: set[str] = set()
-        for row in read(annotations, config):
-            _count(counts, row)
-            if row["pair_id"] in seen:
-                row["error"] = f"duplicate pair id: {row['source']} repeats an id"
-            seen.add(row["pair_id"])
-            names = {
-                role: name if isinstance(name, str) else name[0] for role in ("before", "after") if (name := row[role])
-            }
-            empty = [index for index, text in enumerate(row["captions"]) if not text.strip()]
-            row["meta"] = {**names, **row.get("meta", {}), **({EMPTY_SENTENCES: empty} if empty else {})}
-            self._rows.append(row)
+        self._rows = list(read(annotations, config))
         if not self._rows:
             why = "; ".join(row["error"] for row in annotations.rejects[:3])
             raise ValueError(f"{folder} has no pair that can be read{': ' if why else ''}{why}")
-        self.extra = {**annotations.extra, "counts": counts}
-        if config.images:
-            self.extra["images"] = _find_images(annotations, self._rows)
+        if "images" not in annotations.extra:  # else ``read`` counts its rows and looks for its images itself
+            annotations.extra["counts"] = _count(self._rows)
+            if config.images:
+                annotations.extra["images"] = _find_images(annotations, self._rows)
+        self.extra = annotations.extra
         self._rows += annotations.rejects
         self._chunk_size = config.chunk_size
         self.reader = annotations.reader
@@ -278,12 +267,25 @@ class AnnotationReader:
         return rows_to_batch(self._rows[chunk_id * self._chunk_size : (chunk_id + 1) * self._chunk_size])
 
 
-def _count(counts: dict[str, dict[str, int]], row: Row) -> None:
-    split = str(row["split"])
-    of = counts.setdefault(SPLIT_NAMES.get(split.lower(), split), {"rows": 0, "sentences": 0, "empty_sentences": 0})
-    of["rows"] += row.pop("rows", 1)
-    of["sentences"] += len(row["captions"])
-    of["empty_sentences"] += sum(not text.strip() for text in row["captions"])
+def _count(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
+    """The counts of each split; marks repeated ids, and puts names and empty sentences of each row into its meta."""
+    counts: dict[str, dict[str, int]] = {}
+    seen: set[str] = set()
+    for row in rows:
+        split = str(row["split"])
+        of = counts.setdefault(SPLIT_NAMES.get(split.lower(), split), {"rows": 0, "sentences": 0, EMPTY_SENTENCES: 0})
+        empty = [index for index, text in enumerate(row["captions"]) if not text.strip()]
+        of["rows"] += row.pop("rows", 1)
+        of["sentences"] += len(row["captions"])
+        of[EMPTY_SENTENCES] += len(empty)
+        if row["pair_id"] in seen:
+            row["error"] = f"duplicate pair id: {row['source']} repeats an id"
+        seen.add(row["pair_id"])
+        names = {
+            role: name if isinstance(name, str) else name[0] for role in ("before", "after") if (name := row[role])
+        }
+        row["meta"] = {**names, **row.get("meta", {}), **({EMPTY_SENTENCES: empty} if empty else {})}
+    return counts
 
 
 def _find_images(annotations: Annotations, rows: Sequence[Row]) -> bool:

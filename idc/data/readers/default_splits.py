@@ -34,7 +34,7 @@ from idc.data.schema import SPLITS
 from idc.data.validation.duplicates import digest
 from idc.util.progress import tracked
 
-_SPLIT_BY_LAYOUT: frozenset[Format] = frozenset({"clevr_change", "instruct_pix2pix"})
+_SPLIT_BY_LAYOUT: frozenset[Format] = frozenset({"instruct_pix2pix"})
 """Formats whose readers give every pair a split; checking it would be slow."""
 _READERS = 8
 """Images read at the same time."""

@@ -12,7 +12,7 @@ Pair n of seed s (``s{s}-{n:06d}``) depends on (s, n) alone. Its columns:
 
 - ``captions``: five, in LEVIR-CC's manner (:mod:`.levir_sentences`); without a change its five sentences;
 - ``mask``: grey PNG: 128 where a road, 255 where a building has changed, 0 elsewhere, as LEVIR-MCI's labels;
-- ``change_type``: ``none`` without a change, else null, as :mod:`idc.data.readers.levir` reads LEVIR;
+- ``change_type``: ``none`` without a change, else null, as :mod:`idc.data.readers.captioned_sets` reads LEVIR;
 - ``meta``: ``changeflag``; ``changes``, one entry for each connected changed road or building (``class``, ``kind``:
   built, removed or extended, ``noun``, ``place`` of its pixels' mean in ChangeIMTI's 3x3 grid, outer ``polygon`` and
   number of ``pixels``); ``counts`` and ``places`` by class; ``words`` (what captions may name), ``conditions`` of both

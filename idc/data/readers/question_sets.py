@@ -1,4 +1,6 @@
-"""CDVQA (Yuan et al. 2022): questions about what changed between two aerial images, and their answers; no captions.
+"""Data sets of questions about what changed between two aerial images, and their answers; they have no captions.
+
+**CDVQA** (Yuan et al. 2022)::
 
     Train_questions.json    {"questions": [{"id", "img_id", "type", "question", "active", ...}, ...]}
     Train_answers.json      {"answers": [{"question_id", "answer", ...}, ...]}
@@ -6,8 +8,22 @@
     Val_..., Test_..., Test2_...        Test2 is a second test set
     im1/02180.png  im2/02180.png        the images of SECOND, from which the questions were made (not part of CDVQA)
 
-An image of the lists is one round of questions; the same file has several. A pair is one file: all its questions are in
-``meta["questions"]`` as ``{"question", "type", "answer", "id"}``; ``meta["part"]`` is the part, e.g. Test or Test2.
+An image of the lists is one round of questions; the same file has several. A pair is one file; ``meta["part"]`` is the
+part, e.g. Test or Test2.
+
+**QAG-360K** (VisTA, Li et al. 2024), answered by a word and a mask::
+
+    train.json  val.json  test.json     {"question": [{"id", "img_id": "00001.png", "question", "type", "answer"}, ...]}
+    im1/00001.png  im2/00001.png        before and after
+    mask/<question id>.png              the region of the answer, one mask per question
+
+The layout of the questions is that of the official loader (``dataset/DataNew.py``). It takes each file by its path, so
+the file names are assumptions, as are the folders ``json/`` and ``annotations/``, and a folder of each split's name for
+its images. Question ids may repeat between splits. The masks belong to questions and not to the pair, so only their
+names are kept.
+
+All questions of a pair are in ``meta["questions"]`` as ``{"question", "type", "answer", "id"}``, in QAG-360K also
+``"mask"``.
 """
 
 from __future__ import annotations
@@ -16,14 +32,14 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Any
 
-from idc.data.config import ImportConfig
-from idc.data.readers.annotations import Annotations, Row
+from idc.data.config import Format, ImportConfig
+from idc.data.readers.annotations import Annotations, ReadPairs, Row
 
 _PARTS = {"Train": "train", "Val": "val", "Test": "test", "Test2": "test"}
 
 
-def read(annotations: Annotations, config: ImportConfig) -> Iterable[Row]:
-    """The pairs of all parts found; see the module's text."""
+def read_cdvqa(annotations: Annotations, config: ImportConfig) -> Iterable[Row]:
+    """The pairs of all parts that are there."""
     there = [part for part in _PARTS if annotations.find(f"{part}_questions.json")]
     if not there:
         annotations.need(*(f"{part}_questions.json" for part in _PARTS))
@@ -40,7 +56,10 @@ def _read_part(annotations: Annotations, part: str, pairs: dict[str, Row]) -> No
     names = _by_id(annotations, f"{part}_images.json", "images", "id", "file_name")
     refused: set[str] = set()
     for number, file in names.items():
-        pair = pairs.setdefault(PurePosixPath(file).stem, _pair(part, file))
+        images = {"before": f"im1/{file}", "after": f"im2/{file}"}
+        meta = {"part": part, "questions": list[dict[str, Any]]()}
+        row = {"pair_id": PurePosixPath(file).stem, **images, "captions": [], "split": _PARTS[part], "meta": meta}
+        pair = pairs.setdefault(row["pair_id"], {**row, "source": f"CDVQA/{part}/{file}", "rows": 0})
         if pair["meta"]["part"] != part:
             refused.add(file)
             annotations.reject(
@@ -51,8 +70,9 @@ def _read_part(annotations: Annotations, part: str, pairs: dict[str, Row]) -> No
         if record.get("active") is False:
             inactive += 1
             continue
-        ident, image = (annotations.name_in(position, record, key) for key in ("id", "img_id"))
-        text, kind = (annotations.name_in(position, record, key) for key in ("question", "type"))
+        ident, image, text, kind = (
+            annotations.name_in(position, record, key) for key in ("id", "img_id", "question", "type")
+        )
         if ident is None or image is None or text is None or kind is None:
             continue
         if image not in names:
@@ -83,15 +103,29 @@ def _by_id(annotations: Annotations, name: str, key: str, identity: str, value: 
     return out
 
 
-def _pair(part: str, file: str) -> Row:
-    questions: list[dict[str, Any]] = []
-    return {
-        "pair_id": PurePosixPath(file).stem,
-        "before": f"im1/{file}",
-        "after": f"im2/{file}",
-        "captions": [],
-        "split": _PARTS[part],
-        "source": f"CDVQA/{part}/{file}",
-        "rows": 0,
-        "meta": {"part": part, "questions": questions},
-    }
+def read_qag360k(annotations: Annotations, config: ImportConfig) -> Iterable[Row]:
+    """The pairs of all splits that are there."""
+    pairs: dict[str, Row] = {}
+    for split, name in annotations.split_files("", "json/", "annotations/").items():
+        for position, record in annotations.records(name, "question"):
+            number, file, text, kind, answer = (
+                annotations.name_in(position, record, key) for key in ("id", "img_id", "question", "type", "answer")
+            )
+            if number is None or file is None or text is None or kind is None or answer is None:
+                continue
+            question = {"question": text, "type": kind, "answer": answer, "id": number, "mask": f"mask/{number}.png"}
+            pair = {
+                "pair_id": PurePosixPath(file).stem,
+                "before": [f"{split}/im1/{file}", f"im1/{file}"],
+                "after": [f"{split}/im2/{file}", f"im2/{file}"],
+                "captions": [],
+                "split": split,
+                "source": f"QAG-360K/{file}",
+                "meta": {"questions": list[dict[str, Any]]()},
+            }
+            if row := annotations.join(pairs, position, pair):
+                row["meta"]["questions"].append(question)
+    return pairs.values()
+
+
+READERS: dict[Format, ReadPairs] = {"cdvqa": read_cdvqa, "qag360k": read_qag360k}
