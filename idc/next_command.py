@@ -15,8 +15,6 @@ from idc.config import ConfigModel, arguments
 if TYPE_CHECKING:
     from idc.data.validation.run import ValidationFindings
 
-_CLEANED = {"leak between splits", "contradiction"}
-"""Errors whose pairs a clean variant leaves out."""
 _PAIRS = "data/mine/pairs"
 _PROCEDURES = "data/mine/procedures"
 _LOADING = {"base.source": "--base", "endpoint.url": "--endpoint"}
@@ -60,19 +58,16 @@ after_registration = _after("jobs/promote.py name={0} tracking_uri={1}")
 
 
 def after_validation(findings: ValidationFindings) -> str:
-    """The import, if it is not a data set folder yet; else a clean variant, or the use of the folder."""
+    """The import, if it is not a data set folder yet; else the use of the folder, or with errors another check."""
     from idc.data.config import ImportConfig
-    from idc.data.validation.clean import clean_path
     from idc.data.validation.report import DATA_SET_FOLDER
 
     job, result = findings.job, findings.result
     if result.format != DATA_SET_FOLDER:
         settings = job.model_dump(exclude_defaults=True, include={"format", *ImportConfig.model_fields})
         return _command("jobs/import_dataset.py source={0}", job.pairs, more=settings | {"out": _PAIRS})
-    if result.errors and job.clean:
-        return after_import(clean_path(job))
     if result.errors:
-        return after_import(job.pairs) + " --clean" * bool(_CLEANED & result.errors.keys())
+        return after_import(job.pairs)
     if not result.images:
         return _command("jobs/evaluate.py predictions=mine.jsonl pairs={0} out=runs/mine/evaluation", job.pairs)
     return after_pairs(job.pairs)

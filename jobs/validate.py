@@ -2,7 +2,6 @@
 
     python jobs/validate.py pairs=data/pairs
     python jobs/validate.py pairs=spot_the_diff_annotations format=spot_the_diff report=spot.json
-    python jobs/validate.py pairs=data/editing --clean       # also data/editing-clean, without leaks and contradictions
 
 Takes a folder of pairs, or a source that is not imported yet. Writes a JSON report and a page with pictures. Status 1:
 errors were found.
@@ -16,7 +15,6 @@ from idc.data.config import ValidateJob
 
 def main() -> None:
     args = cli(ValidateJob, __doc__, local=False)
-    from idc.data.validation.clean import clean_path, write_clean
     from idc.data.validation.report import report_path, validation_table, write_validation_report
     from idc.data.validation.run import validate
     from idc.next_command import after_validation
@@ -31,9 +29,6 @@ def main() -> None:
         if job.pictures:
             write_validation_page(page_path(path), validation)
             print(f"page: {page_path(path)}")
-        if job.clean:
-            manifest = write_clean(job, validation, overwrite=args.overwrite)
-            print(f"{clean_path(job)}: {manifest.num_rows} pairs; left out: {manifest.reject_reasons or 'nothing'}")
         print(f"next: {after_validation(validation)}")
     except ValueError as error:
         raise SystemExit(f"validate: {error}") from None

@@ -106,9 +106,6 @@ class ValidateJob(ImportConfig):
     """Data set whose published counts to compare with. Default: that of the layout, also for an imported folder."""
     pictures: int = Field(default=6, ge=0, le=100)
     """Number of pairs of each split on the page; 0: no page."""
-    clean: bool = False
-    """Write a clean variant next to the folder (its name with -clean), without the contradictory pairs of train and
-    val, nor those that share an image with a later split (train, val, test)."""
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")

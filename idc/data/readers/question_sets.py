@@ -58,8 +58,9 @@ def _read_part(annotations: Annotations, part: str, pairs: dict[str, Row]) -> No
     for number, file in names.items():
         images = {"before": f"im1/{file}", "after": f"im2/{file}"}
         meta = {"part": part, "questions": list[dict[str, Any]]()}
-        row = {"pair_id": PurePosixPath(file).stem, **images, "captions": [], "split": _PARTS[part], "meta": meta}
-        pair = pairs.setdefault(row["pair_id"], {**row, "source": f"CDVQA/{part}/{file}", "rows": 0})
+        pair_id, source = PurePosixPath(file).stem, f"CDVQA/{part}/{file}"
+        row = {"pair_id": pair_id, **images, "captions": [], "split": _PARTS[part], "source": source, "rows": 0}
+        pair = pairs.setdefault(pair_id, {**row, "meta": meta})
         if pair["meta"]["part"] != part:
             refused.add(file)
             annotations.reject(

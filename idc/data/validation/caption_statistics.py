@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pydantic import BaseModel
 
@@ -79,19 +79,6 @@ class CaptionCounter:
             captions_with_capitals=self._capitals,
             captions_with_punctuation=self._punctuated,
         )
-
-    @classmethod
-    def sum(cls, counters: Iterable[CaptionCounter]) -> CaptionCounter:
-        """The counters of several splits combined."""
-        out = cls()
-        for counter in counters:
-            out._per_pair.update(counter._per_pair)
-            out._lengths.update(counter._lengths)
-            out._vocabulary.update(counter._vocabulary)
-            out._sentences += counter._sentences
-            out._capitals += counter._capitals
-            out._punctuated += counter._punctuated
-        return out
 
 
 def _numbers(histogram: Counter[int]) -> Numbers:

@@ -36,7 +36,6 @@ class Checks:
         self.captions: dict[str, CaptionCounter] = {}
         self.problems: dict[str, Problem] = {}
         self.warnings: dict[str, Problem] = {}
-        self.contradictions: dict[str, str] = {}
         self.shared = SharedImages()
         self.ids: set[bytes] = set()
         self.chunks = array("l")
@@ -45,7 +44,6 @@ class Checks:
         self.question_types: set[str] = set()
         self.answers: set[str] = set()
         self.masks = False
-        self.samples: dict[str, list[tuple[int, str]]] = {}
 
     def add(self, chunk: int, raw: Batch, batch: Batch) -> None:
         """Check a chunk, given as it was read and after the load stage."""
@@ -70,7 +68,8 @@ class Checks:
         pair_id, split, meta = row["pair_id"], row["split"], json.loads(row["meta"])
         self.chunks.append(chunk)
         self.table.setdefault(split, Counter())[row["change_type"] or "unknown"] += 1
-        self.captions.setdefault(split, CaptionCounter()).add(row["captions"])
+        for of in (split, ALL):
+            self.captions.setdefault(of, CaptionCounter()).add(row["captions"])
         self.without += not row["captions"]
         if blank:
             _note(self.warnings, "blank caption", f"{pair_id}: {blank} of its captions", blank)
@@ -96,7 +95,6 @@ class Checks:
                 self.question_types.add(str(question.get("type")))
                 if question.get("answer") is not None:  # some parts are published without answers
                     self.answers.add(str(question["answer"]))
-        self._sample(pair_id, split)
 
     def _check_mask(self, pair_id: str, split: str, mask: bytes, changed: bool | None) -> None:
         share = float((decode_image(mask) > 0).any(axis=2).mean())
@@ -108,26 +106,15 @@ class Checks:
             self._contradiction(pair_id, "annotated as changed, but the mask is empty")
 
     def _contradiction(self, pair_id: str, text: str) -> None:
-        self.contradictions.setdefault(pair_id, text)
         _note(self.problems, "contradiction", f"{pair_id}: {text}")
 
     def _count(self, name: str, split: str) -> None:
         self.counts.setdefault(name, Counter())[split] += 1
 
-    def _sample(self, pair_id: str, split: str) -> None:
-        """Keep the pairs with the smallest hashes: a choice that does not depend on the order."""
-        heap = self.samples.setdefault(split, [])
-        item = (-int.from_bytes(digest(pair_id), "big"), pair_id)
-        if len(heap) < self.pictures:
-            heapq.heappush(heap, item)
-        elif heap and item > heap[0]:
-            heapq.heapreplace(heap, item)
-
-    # -------------------------------------------------------------------------------------------- afterwards
-
     def sample(self, split: str) -> list[str]:
-        """The pairs of a split chosen for display."""
-        return [pair_id for _, pair_id in sorted(self.samples.get(split, []), reverse=True)]
+        """The pairs of a split for display: those with the smallest hashes, whatever their order."""
+        names = [name for name, number in self.shared.pairs if SPLITS[number] == split]
+        return heapq.nsmallest(self.pictures, names, key=digest)
 
     def chunks_of(self, names: Iterable[str]) -> dict[int, set[str]]:
         """Chunk -> the named pairs that are in it."""
@@ -137,21 +124,10 @@ class Checks:
                 out.setdefault(chunk, set()).add(pair_id)
         return out
 
-    def to_leave_out(self, splits: Iterable[str]) -> dict[str, str]:
-        """Leaked and contradictory pairs of the named splits: pair id -> reason."""
-        chosen = set(splits)
-        contradictory = {
-            pair_id: f"contradiction: {self.contradictions[pair_id]}"
-            for pair_id, split in self.shared.pairs
-            if pair_id in self.contradictions and SPLITS[split] in chosen
-        }
-        return {**contradictory, **self.shared.to_leave_out(chosen)}
-
     def finish(self) -> None:
         """Add the warnings that need all pairs."""
-        for duplicate in self.shared.duplicate_pairs():
-            first, *others = duplicate.pairs
-            where = "/".join(dict.fromkeys(duplicate.splits))
+        for (first, *others), splits in self.shared.duplicate_pairs():
+            where = "/".join(dict.fromkeys(splits))
             _note(self.warnings, "same two images", f"{first}: also {', '.join(others)} ({where})", len(others))
 
     def all_counts(self, of_the_reader: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
@@ -162,7 +138,11 @@ class Checks:
             statistics = self.captions[split].result()
             types = self.table[split]
             numbers = {"pairs": statistics.pairs}
-            numbers |= {_pairs_of_type(kind): number for kind, number in types.items() if kind != "unknown"}
+            numbers |= {
+                "unchanged_pairs" if kind == NO_CHANGE else f"{kind}_pairs": number
+                for kind, number in types.items()
+                if kind != "unknown"
+            }
             if statistics.captions:
                 numbers |= {
                     "captions": statistics.captions,
@@ -190,10 +170,6 @@ def _note(problems: dict[str, Problem], code: str, example: str, count: int = 1)
     problem.count += count
     if len(problem.examples) < EXAMPLES:
         problem.examples.append(example)
-
-
-def _pairs_of_type(kind: str) -> str:
-    return "unchanged_pairs" if kind == NO_CHANGE else f"{kind}_pairs"
 
 
 def _image_key(row: Mapping[str, Any], meta: Mapping[str, Any], role: str) -> bytes | None:

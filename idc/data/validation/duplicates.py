@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
 
 from pydantic import BaseModel
 
@@ -17,13 +16,6 @@ from idc.data.schema import SPLITS
 
 class Leak(BaseModel):
     """An image that pairs of several splits share: the first such pair of each split, and the splits."""
-
-    pairs: list[str]
-    splits: list[str]
-
-
-class DuplicatePair(NamedTuple):
-    """The same before and after images under several ids."""
 
     pairs: list[str]
     splits: list[str]
@@ -75,11 +67,11 @@ class SharedImages:
             table.setdefault(SPLITS[self.pairs[number][1]], Counter()).update(SPLITS[other] for other in others)
         return {split: dict(sorted(table[split].items())) for split in SPLITS if split in table}
 
-    def duplicate_pairs(self) -> Iterator[DuplicatePair]:
-        """Every (before, after) that occurs under more than one id."""
+    def duplicate_pairs(self) -> Iterator[tuple[list[str], list[str]]]:
+        """Ids and splits of every (before, after) that occurs under more than one id."""
         for owners in _shared(self._pair_owners):
             pairs = [self.pairs[number] for number in owners]
-            yield DuplicatePair([pair_id for pair_id, _ in pairs], [SPLITS[split] for _, split in pairs])
+            yield [pair_id for pair_id, _ in pairs], [SPLITS[split] for _, split in pairs]
 
     def distinct_pairs(self) -> dict[str, int]:
         """split -> number of different (before, after); one in two splits counts in both. Empty without images."""
@@ -87,17 +79,6 @@ class SharedImages:
         for owners in self._pair_owners.values():
             counts.update({SPLITS[self.pairs[number][1]] for number in owners})
         return {split: counts[split] for split in SPLITS if split in counts}
-
-    def to_leave_out(self, splits: Collection[str]) -> dict[str, str]:
-        """The pairs of ``splits`` that share an image with a later split (train, val, test): pair id -> reason."""
-        out: dict[str, str] = {}
-        for owners in _shared(self._image_owners):
-            last = max(owners, key=lambda number: self.pairs[number][1])
-            later_id, later = self.pairs[last]
-            for pair_id, split in (self.pairs[number] for number in owners):
-                if split < later and SPLITS[split] in splits:
-                    out.setdefault(pair_id, f"leak: shares an image with {later_id} of {SPLITS[later]}")
-        return out
 
 
 def _shared(owners: Mapping[bytes, list[int]]) -> list[list[int]]:

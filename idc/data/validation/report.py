@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from pydantic import BaseModel
 
@@ -95,8 +95,6 @@ def write_validation_report(result: Validation, path: str) -> None:
     files.locate(path).write((json.dumps(result.model_dump(), indent=1, ensure_ascii=False) + "\n").encode())
 
 
-# ------------------------------------------------------------------------------------------------ for a terminal
-
 COLUMNS = ("pairs", "captions", "words per caption", "over 20 words", "sentences per caption", "vocabulary")
 """Those of OmniDiff's tables 1 and 2."""
 
@@ -128,7 +126,7 @@ def published_count_rows(result: Validation) -> list[list[str]]:
 
 
 def validation_table(result: Validation) -> str:
-    """The result for a terminal."""
+    """The result for a terminal: verdict and problems. The page and the JSON file have the tables."""
     return "\n".join(_lines(result))
 
 
@@ -136,27 +134,9 @@ def _lines(result: Validation) -> Iterator[str]:
     yield f"{result.pairs} ({result.format}): {result.usable_pairs} of {result.num_pairs} pairs are usable"
     if not result.images:
         yield "annotations alone: images were not checked"
-    yield ""
-    types = sorted({name for row in result.by_split_and_type.values() for name in row})
-    if types:
-        rows = [["split", *types, "all"]]
-        for split, row in result.by_split_and_type.items():
-            counts = [row.get(name, 0) for name in types]
-            rows.append([split, *map(str, [*counts, sum(counts)])])
-        yield from aligned(rows)
-        yield ""
-    rows = [["captions", *COLUMNS]]
-    rows += [[split, *statistics_row(statistics)] for split, statistics in result.statistics_by_split.items()]
-    rows += [["all", *statistics_row(result.statistics)]]
-    yield from aligned([*rows, *published_count_rows(result)])
-    yield ""
-    lengths, per_pair = result.statistics.words_per_caption, result.statistics.captions_per_pair
-    yield f"captions      per pair {per_pair.least} to {per_pair.most}, of {lengths.least} to {lengths.most} words"
-    yield f"no caption    {result.without_captions} pairs"
-    if result.image_sizes:
-        yield "image sizes   " + ", ".join(f"{size} ({count})" for size, count in result.image_sizes.items())
-    if result.different_sizes:
-        yield f"unequal sizes {result.different_sizes} pairs"
+    for split, row in result.by_split_and_type.items():
+        yield f"{split}: {sum(row.values()):,} pairs ({', '.join(f'{count:,} {kind}' for kind, count in row.items())})"
+    yield f"captions: {result.statistics.captions:,}; without one: {result.without_captions:,} pairs"
     if result.rejected:
         what = ", ".join(f"{count} {code}" for code, count in result.rejected.items())
         yield f"left out of the folder: {what}"
@@ -190,10 +170,3 @@ def leaked(result: Validation) -> Iterator[str]:
             f"{count:,} of the {pairs:,} pairs of {split} share an image with {others_name}"
             for others_name, count in others.items()
         )
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows of a table as lines of a terminal: the first column left, the others right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for first, *cells in rows:
-        yield "  ".join([f"{first:<{widths[0]}}", *(f"{c:>{w}}" for c, w in zip(cells, widths[1:], strict=True))])

@@ -24,12 +24,9 @@ from idc.data.schema import SPLITS
 from idc.data.store import MANIFEST
 from idc.data.validation.caption_statistics import CaptionCounter
 from idc.data.validation.checks import Checks
-from idc.data.validation.published import PUBLISHED, SetName, compare_counts
+from idc.data.validation.published import ALL, PUBLISHED, SetName, compare_counts
 from idc.data.validation.report import DATA_SET_FOLDER, EXAMPLES, Validation
 from idc.util.progress import tracked
-
-CLEANED = ("train", "val")
-"""Splits from which a clean variant leaves pairs out."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +48,12 @@ class ValidationFindings:
 
     Attributes:
         job: with the format and its settings that ``format=auto`` found.
-        left_out: pair id -> reason, of the pairs that a clean variant leaves out (:mod:`idc.data.validation.clean`).
         examples: split -> a few of its pairs.
         shown: pair id -> the pair, for the examples of problems.
     """
 
     job: ValidateJob
     result: Validation
-    left_out: dict[str, str]
     examples: dict[str, list[Example]]
     shown: dict[str, Example]
 
@@ -83,7 +78,6 @@ def validate(job: ValidateJob, *, progress: bool = True) -> ValidationFindings:
     return ValidationFindings(
         job=opened.job,
         result=result,
-        left_out=checks.to_leave_out(CLEANED),
         examples={split: [shown[name] for name in names] for split, names in chosen.items() if names},
         shown=shown,
     )
@@ -157,7 +151,7 @@ def _result(job: ValidateJob, opened: _Opened, checks: Checks) -> Validation:
         leaks=leaks[:EXAMPLES],
         leaked_pairs=checks.shared.leaked_pairs(),
         without_captions=checks.without,
-        statistics=CaptionCounter.sum(checks.captions.values()).result(),
+        statistics=checks.captions.get(ALL, CaptionCounter()).result(),
         statistics_by_split={s: checks.captions[s].result() for s in SPLITS if s in checks.captions},
         different_sizes=checks.different,
         image_sizes=dict(checks.sizes.most_common(EXAMPLES)),
@@ -175,10 +169,8 @@ def _reasons(opened: _Opened, checks: Checks) -> list[str]:
     ]
     if bad := checks.num_pairs - len(checks.shared.pairs):
         reasons.append(f"{bad:,} rows are unusable")
-    if opened.rejected and "clean" not in extra:
+    if opened.rejected:
         reasons.append(f"{sum(opened.rejected.values()):,} rows were rejected at import")
-    if clean := extra.get("clean"):
-        reasons.append(f"a clean variant: {sum(clean['left_out'].values()):,} pairs were left out")
     return reasons
 
 

@@ -1,4 +1,4 @@
-"""Counts beside the published ones: what agrees, what does not and why, what is not here."""
+"""Counts: statistics of captions, pairs that share images, and what agrees with the published numbers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import typing
 import pytest
 
 from idc.data.schema import SPLITS
+from idc.data.validation.caption_statistics import CaptionCounter, Numbers
+from idc.data.validation.duplicates import Leak, SharedImages, digest
 from idc.data.validation.published import ALL, PUBLISHED, SetName, compare_counts
 
 SPOT = {
@@ -64,3 +66,47 @@ def test_a_number_for_the_whole_set(pairs: int, agrees: bool) -> None:
     found = compare_counts("instruct_pix2pix", {"pairs": {"train": pairs - 20, "val": 10, "test": 10}})
     assert found.agrees is agrees
     assert f"{pairs:,} pairs (in all)" in found.sentence()
+
+
+def test_statistics_of_captions_by_hand() -> None:
+    texts = [
+        ["The red cube, and the ball, moved.", "It's gone! Is it? yes"], [], [" ".join(["word"] * 21)],
+        [" ".join(["word"] * 20) + " ."],
+    ]  # fmt: skip
+    whole = CaptionCounter()
+    for captions in texts:
+        whole.add(captions)
+    found = whole.result()
+    assert (found.pairs, found.captions) == (4, 4)
+    assert found.captions_per_pair == Numbers(least=0, mean=1.0, most=2)
+    assert found.words_per_caption == Numbers(least=5, mean=13.25, most=21)
+    assert found.share_over_20_words == 0.25
+    assert found.sentences_per_caption == pytest.approx((1 + 3 + 1 + 1) / 4)
+    assert found.vocabulary == 12
+    assert (found.captions_with_capitals, found.captions_with_punctuation) == (2, 3)
+    whole.add(["rock & roll - a/b"])
+    assert whole.result().captions_with_punctuation == 3
+
+
+def shared(*pairs: str) -> SharedImages:
+    """Pairs, each ``"id split before after"``."""
+    out = SharedImages()
+    for pair in pairs:
+        pair_id, split, before, after = pair.split()
+        out.add(pair_id, split, digest(before), digest(after))
+    return out
+
+
+def test_a_chain_over_three_splits() -> None:
+    found = shared("t1 train a b", "t2 train a c", "v1 val d a", "e1 test d e", "t3 train x y")
+    assert list(found.leaks()) == [
+        Leak(pairs=["t1", "v1"], splits=["train", "val"]), Leak(pairs=["v1", "e1"], splits=["val", "test"])
+    ]  # fmt: skip
+    assert found.leaked_pairs() == {"train": {"val": 2}, "val": {"test": 1, "train": 1}, "test": {"val": 1}}
+
+
+def test_doubles_and_distinct_pairs() -> None:
+    found = shared("p1 train a b", "p2 train a b", "p3 train b a", "p4 test a b")
+    assert list(found.duplicate_pairs()) == [(["p1", "p2", "p4"], ["train", "train", "test"])]
+    assert found.distinct_pairs() == {"train": 2, "test": 1}
+    assert digest("a.png") != digest(b"a.png"), "a name is not taken for bytes"
