@@ -1,7 +1,7 @@
 """Mine similar pairs from a collection of images (NAMC, appendix D.1).
 
-    python jobs/mine_pairs.py --local heap=photos out=data/mined
-    python jobs/mine_pairs.py --config jobs/configs/mining/paper.yaml heap=s3://bucket/cc3m out=s3://bucket/mined
+    python jobs/mine_pairs.py --local images=photos out=data/mined
+    python jobs/mine_pairs.py --config jobs/configs/mining/paper.yaml images=s3://bucket/cc3m out=s3://bucket/mined
 
 Near-duplicates are left out; then: nearest neighbours under two features, thresholds, clusters, one pair per cluster.
 Writes the page mining.html into the folder. The same command continues a killed job; other thresholds reuse features

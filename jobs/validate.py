@@ -14,7 +14,7 @@ from idc.data.config import ValidateJob
 
 
 def main() -> None:
-    args = cli(ValidateJob, __doc__, local=False)
+    args = cli(ValidateJob, __doc__, local=False, overwrite=False)
     from idc.data.validation.report import report_path, validation_table, write_validation_report
     from idc.data.validation.run import validate
     from idc.next_command import after_validation

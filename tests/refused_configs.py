@@ -78,12 +78,12 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "mine_pairs": (
-        "heap=nowhere out=pairs alpha=0 beta=0 clip_dinov2.clip=folder efficientnet_lite0.head_thresholds.min=1",
+        "images=nowhere out=pairs alpha=0 beta=0 clip_dinov2.clip=folder efficientnet_lite0.head_thresholds.min=1",
         [
             "clip_dinov2: not used with encoder=efficientnet_lite0; set encoder=clip_dinov2, or leave it out",
             "alpha, beta: both are 0; give one of them a weight",
             "efficientnet_lite0.head_thresholds.min: 1 is not below max=0.99; no neighbour could be a candidate",
-            "heap: no such file or folder: 'nowhere'",
+            "images: no such file or folder: 'nowhere'",
         ],
     ),
     "pretrain_procap, procedures": (

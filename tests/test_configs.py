@@ -60,7 +60,7 @@ INPUTS: dict[str, dict[str, Any]] = {
         "build.pairs": "pairs",
         "build.tokenizer": "tokenizer",
     },
-    "mine_pairs": {"heap": "heap", "out": "mined"},
+    "mine_pairs": {"images": "photos", "out": "mined"},
     "build_changeimti": {"pairs": "pairs", "out": "changeimti"},
 }
 """What the command line adds to a job's YAML files."""

@@ -220,8 +220,6 @@ UNCLEAR = {
     "found", "one", "own", "place", "places", "known", "given", "made", "some", "told", "heap", "couple", "couples"
 }  # fmt: skip
 """Names that say nothing of what they hold."""
-NOUNS_HERE = {("idc/data/validation/checks.py", "heap"), ("idc/mining/mined_pairs.py", "heap")}
-"""A heap of heapq; an image collection as the settings name it."""
 
 
 SAME_EVERYWHERE = {
@@ -258,7 +256,7 @@ def test_variables_are_named_by_what_they_hold() -> None:
             (node.id, node.lineno) for node in ast.walk(tree)
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields
         ]  # fmt: skip
-        unclear = [(word, line) for word, line in variables if word in UNCLEAR and (name, word) not in NOUNS_HERE]
+        unclear = [(word, line) for word, line in variables if word in UNCLEAR]
         assert not unclear, f"{name}: {unclear}: take the noun of what it holds"
 
 

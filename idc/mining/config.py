@@ -125,9 +125,8 @@ class MiningConfig(ConfigModel):
 class MinePairsJob(MiningConfig):
     """Mine similar pairs from an image collection into a folder of pairs without captions."""
 
-    heap: str = Field(min_length=1)
-    """A folder of images, searched recursively, or a folder of pairs, whose images are taken one by one. Path or
-    URI."""
+    images: str = Field(min_length=1)
+    """A folder of images, searched recursively. Path or URI."""
     out: str = Field(min_length=1)
     """Folder of pairs to write, with the page mining.html. Path or URI."""
     work: str | None = None
@@ -151,7 +150,7 @@ class MinePairsJob(MiningConfig):
     """Mined pairs on the page, evenly spaced."""
 
     def preflight(self) -> Iterator[str]:
-        yield from missing(self.heap, "heap")
+        yield from missing(self.images, "images")
 
     def mining(self) -> MiningConfig:
         """The rules by which two images are a pair, without paths and resources."""

@@ -19,10 +19,9 @@ from idc.data.schema import PAIR_SCHEMA_VERSION, pair_arrow_schema
 from idc.data.store import MANIFEST, DatasetFolder, Manifest, fingerprint, iter_tables, read_manifest
 from idc.mining.config import MinePairsJob
 from idc.mining.features_folder import FEATURES, RowRanges, feature_schema
-from idc.mining.heap import FilesHeap, PairsHeap, open_heap
-from idc.mining.mined_pairs import WritePairs
+from idc.mining.image_collection import ImageCollection
 from idc.mining.neighbours import FindNeighbours, near_duplicates, neighbours_schema
-from idc.mining.targets import PAIRED, ChooseTargets, targets_schema
+from idc.mining.targets import PAIRED, ChooseTargets, WritePairs, targets_schema
 
 VERSION = 3
 """Part of all fingerprints; to be raised when the same settings would give other rows."""
@@ -31,7 +30,7 @@ STEPS = ("features", "neighbours", "targets")
 """Steps before the pairs."""
 
 
-def _fingerprints(job: MinePairsJob, collection: FilesHeap | PairsHeap, encoder: str) -> dict[str, str]:
+def _fingerprints(job: MinePairsJob, collection: ImageCollection, encoder: str) -> dict[str, str]:
     """Fingerprints of the steps: each names all that its rows depend on, by content."""
     features = fingerprint("image features", VERSION, collection.fingerprint, encoder, job.max_pixels, job.chunk_size)
     copies = fingerprint("copies", features, job.near_duplicate)
@@ -52,14 +51,14 @@ def already_mined(job: MinePairsJob, encoder: str, overwrite: bool = False) -> M
     Raises:
         ValueError: there are no images; or ``out`` or a step's folder holds something else and ``overwrite`` is off.
     """
-    for name, expected in _fingerprints(job, open_heap(job.heap, job.chunk_size), encoder).items():
+    for name, expected in _fingerprints(job, ImageCollection(job.images, job.chunk_size), encoder).items():
         path = _step(job, name)
         if overwrite or not (files.locate(path) / MANIFEST).exists():
             continue
         manifest = read_manifest(path)
         if manifest.fingerprint != expected:
             raise ValueError(
-                f"{path} holds {manifest.num_rows} {manifest.kind} of other settings or another heap; choose another "
+                f"{path} holds {manifest.num_rows} {manifest.kind} of other settings or images; choose another "
                 "out, or pass --overwrite to replace what differs"
             )
         if name == "pairs" and manifest.complete:
@@ -80,7 +79,7 @@ def mine(job: MinePairsJob, run: Runner, extract: StageSpec, encoder: str, *, ov
         ValueError: see :func:`already_mined`.
         TooManyRejects: more images than ``max_reject_share`` cannot be read.
     """
-    collection = open_heap(job.heap, job.chunk_size)
+    collection = ImageCollection(job.images, job.chunk_size)
     expected = _fingerprints(job, collection, encoder)
     features, neighbours, targets = (_step(job, name) for name in STEPS)
 
@@ -88,7 +87,7 @@ def mine(job: MinePairsJob, run: Runner, extract: StageSpec, encoder: str, *, ov
         name: str, kind: str, schema: pa.Schema, source: Source, stage: StageSpec, extra: dict[str, Any] | None = None
     ) -> Manifest:
         path, replace = _step(job, name), overwrite
-        config = job.model_dump(mode="json") if name == "pairs" else {"heap": job.heap, "encoder": job.encoder}
+        config = job.model_dump(mode="json") if name == "pairs" else {"images": job.images, "encoder": job.encoder}
         if replace and name != "pairs" and (files.locate(path) / MANIFEST).exists():
             replace = read_manifest(path).fingerprint != expected[name]
         folder = DatasetFolder.open_for_build(
@@ -105,7 +104,7 @@ def mine(job: MinePairsJob, run: Runner, extract: StageSpec, encoder: str, *, ov
     read = step("features", "image_features", feature_schema(), collection, extract)
     if not read.num_rows:
         raise ValueError(
-            f"{job.heap}: none of its {collection.num_images} images can be read; see {features}/rejects-*"
+            f"{job.images}: none of its {len(collection.names)} images can be read; see {features}/rejects-*"
         )
     removed = near_duplicates(features, job.near_duplicate)
     search = StageSpec(FindNeighbours, {
@@ -117,11 +116,11 @@ def mine(job: MinePairsJob, run: Runner, extract: StageSpec, encoder: str, *, ov
     choose = StageSpec(ChooseTargets, {"features": features, "config": job.mining()})
     step("targets", "mining_targets", targets_schema(), FolderSource(neighbours, chunk_size=job.query_chunk), choose)
     write = StageSpec(WritePairs, {
-        "heap": collection.images, "features": features, "names": job.feature_names(),
+        "reader": collection.reader, "features": features, "names": job.feature_names(),
         "max_pixels": job.max_pixels,
     })  # fmt: skip
     counts = {
-        "images": collection.num_images,
+        "images": len(collection.names),
         "unreadable": read.num_rejected,
         "near_duplicates": len(removed),
         **_outcomes(targets),

@@ -1,16 +1,21 @@
-"""From the neighbours of an image to its pairs: thresholds, candidates in both lists, clusters, one target each."""
+"""From the neighbours of an image to its pairs: thresholds, candidates in both lists, clusters, targets, rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from idc.data.files import Reader
+from idc.data.image_cells import cell_bytes
+from idc.data.images import ImageError, stored_bytes
 from idc.data.manifest import AnyPath
 from idc.data.mapped_rows import MappedRows
 from idc.data.pipeline import Batch, with_errors
+from idc.data.schema import ChangePair
 from idc.mining.config import FeatureThresholds, MiningConfig
 from idc.mining.features_folder import FEATURES, LENGTHS, to_matrix
 
@@ -19,6 +24,8 @@ NOT_BETWEEN = "{feature}: no neighbour between min and max"
 BELOW_SET_MAX = "{feature}: most similar candidate below set_max"
 BELOW_SET_MIN = "{feature}: least similar candidate below set_min"
 NOT_IN_BOTH = "no candidate in both lists"
+_FILES_KEPT = 64
+"""Image files that a worker holds: an image is in several pairs of a chunk."""
 
 
 def targets_schema() -> pa.Schema:
@@ -148,3 +155,45 @@ def nearest_of_each(labels: np.ndarray, sims: np.ndarray) -> list[int]:
     for position in order.tolist():
         first.setdefault(int(labels[position]), position)
     return list(first.values())
+
+
+class WritePairs:
+    """Stage: from rows of targets to rows of pairs.
+
+    Captions and change types are left empty; all pairs are of split train, because pairs share images. ``meta`` has the
+    names of both images in the collection and their similarities. If image i chose j and j chose i, both are pairs, as
+    eq. 12 counts them.
+    """
+
+    def __init__(self, reader: Reader, features: AnyPath, names: tuple[str, str], max_pixels: int) -> None:
+        self.reader = reader
+        self.images = MappedRows(features, ["image_id"])
+        self.names, self.max_pixels = names, max_pixels
+        self._bytes = lru_cache(_FILES_KEPT)(self._read)
+
+    def __call__(self, batch: Batch) -> Batch:
+        rows = []
+        for i, number in enumerate(batch["number"]):
+            for n, target in enumerate(batch["targets"][i]):
+                sims = [float(batch[name][i][n]) for name in (*(f"{f}_sims" for f in FEATURES), "sims")]
+                rows.append(self._pair(number, target, sims))
+        names = [*ChangePair("-", b"", b"").to_row(), "error"]
+        return with_errors({name: [row[name] for row in rows] for name in names})
+
+    def _pair(self, number: int, target: int, sims: list[float]) -> dict[str, Any]:
+        ids = [self.images[which]["image_id"] for which in (number, target)]
+        similarity = dict(zip((*self.names, "both"), (round(value, 6) for value in sims), strict=True))
+        data, error = [b"", b""], None
+        for role, which in enumerate((number, target)):
+            try:
+                data[role] = self._bytes(which)
+            except ImageError as fault:
+                error = error or f"{fault.code}: {ids[role]}, {fault.detail}"
+        pair = ChangePair(
+            f"mined-{number:08d}-{target:08d}", data[0], data[1], source=f"mined:{ids[0]}",
+            meta={"images": ids, "similarity": similarity},
+        )  # fmt: skip
+        return {**pair.to_row(), "error": error}
+
+    def _read(self, number: int) -> bytes:
+        return stored_bytes(cell_bytes(self.images[number]["image_id"], self.reader), self.max_pixels)

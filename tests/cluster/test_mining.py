@@ -12,17 +12,17 @@ from cluster.session import run_chunks
 from idc.data.pipeline import run_local
 from idc.mining.mining_job import mine
 from idc.vision.mining_features import encoder_fingerprint, extraction
-from tests.mining.heaps import job, make_heap
+from tests.mining.small_collection import job, write_images
 from tests.mining.test_mining_job import digests
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 
 def test_two_workers_on_ray_mine_what_one_process_does(ray_session: None, tmp_path: Path) -> None:
-    make_heap(tmp_path / "heap", scenes=6)
-    alone = job(tmp_path / "heap", tmp_path / "alone")
+    write_images(tmp_path / "images", scenes=6)
+    alone = job(tmp_path / "images", tmp_path / "alone")
     mine(alone, partial(run_local, progress=False), extraction(alone), encoder_fingerprint(alone))
-    config = job(tmp_path / "heap", tmp_path / "ray", workers=2)
+    config = job(tmp_path / "images", tmp_path / "ray", workers=2)
     run = partial(run_chunks, False, ClusterConfig(), progress=False)
     mine(config, run, extraction(config), encoder_fingerprint(config))
     assert digests(tmp_path / "ray") == digests(tmp_path / "alone")

@@ -9,28 +9,28 @@ import pytest
 
 from idc.data.store import read_rejects
 from jobs import mine_pairs
-from tests.mining.heaps import LOOSE, make_heap
+from tests.mining.small_collection import LOOSE, write_images
 
 
-def run(monkeypatch: pytest.MonkeyPatch, heap: Path, out: Path, *settings: str) -> None:
+def run(monkeypatch: pytest.MonkeyPatch, images: Path, out: Path, *settings: str) -> None:
     loose = [f"{name}={value}" for name, value in LOOSE.items()]
     small = ["efficientnet_lite0.size=64", "workers=1", "neighbours=5", *loose]
-    monkeypatch.setattr("sys.argv", ["mine_pairs.py", "--local", f"heap={heap}", f"out={out}", *small, *settings])
+    monkeypatch.setattr("sys.argv", ["mine_pairs.py", "--local", f"images={images}", f"out={out}", *small, *settings])
     mine_pairs.main()
 
 
 def test_a_heap_with_unreadable_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    heap, out = tmp_path / "heap", tmp_path / "out"
-    make_heap(heap, scenes=4)
-    (heap / "cut.png").write_bytes(next(heap.rglob("*.png")).read_bytes()[:100])
-    (heap / "empty.jpg").touch()
-    os.symlink("/etc/hostname", heap / "outside.png")
-    os.mkfifo(heap / "pipe.png")
+    images, out = tmp_path / "images", tmp_path / "out"
+    write_images(images, scenes=4)
+    (images / "cut.png").write_bytes(next(images.rglob("*.png")).read_bytes()[:100])
+    (images / "empty.jpg").touch()
+    os.symlink("/etc/hostname", images / "outside.png")
+    os.mkfifo(images / "pipe.png")
     with pytest.raises(SystemExit, match=r"of 15 rows were rejected, more than max_reject_share=0\.05 allows: "):
-        run(monkeypatch, heap, out)
-    run(monkeypatch, heap, out, "max_reject_share=0.5")
+        run(monkeypatch, images, out)
+    run(monkeypatch, images, out, "max_reject_share=0.5")
     printed = capsys.readouterr().out
     assert "15 images: 3 cannot be read, 0 are near-duplicates," in printed
     rejects = {reject.row_id: reject.code for reject in read_rejects(f"{out}-work/features")}
@@ -42,7 +42,7 @@ def test_a_heap_with_unreadable_images(
 
 
 def test_a_heap_without_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "heap").mkdir()
-    (tmp_path / "heap" / "readme.txt").write_text("nothing here")
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "readme.txt").write_text("nothing here")
     with pytest.raises(SystemExit, match=r"has no images: left out: 1 \.txt files$"):
-        run(monkeypatch, tmp_path / "heap", tmp_path / "out")
+        run(monkeypatch, tmp_path / "images", tmp_path / "out")

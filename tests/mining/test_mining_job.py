@@ -1,9 +1,8 @@
-"""The whole job on a small heap, with the embedded features."""
+"""The whole job on a small collection, with the embedded features."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from functools import partial
 from pathlib import Path
@@ -12,14 +11,13 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from idc.data.images import decode_image
 from idc.data.pipeline import ChunkResult, run_local
 from idc.data.schema import ChangePair
 from idc.data.store import DatasetFolder, Manifest, iter_rows, read_manifest, read_rejects
 from idc.mining.config import MinePairsJob
 from idc.mining.mining_job import STEPS, already_mined, mine
 from idc.vision.mining_features import encoder_fingerprint, extraction
-from tests.mining.heaps import job, make_heap, scene
+from tests.mining.small_collection import job, scene, write_images
 
 Mined = tuple[Path, Path, dict[str, int]]
 
@@ -40,16 +38,16 @@ def digests(out: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def mined(tmp_path_factory: pytest.TempPathFactory) -> Mined:
-    """A heap, the pairs mined from it, and the truth: 30 images of 10 scenes, a copy, and three that are no images."""
+    """A collection, the pairs mined from it, the truth: 30 images of 10 scenes, a copy, and three files of another kind."""
     root = tmp_path_factory.mktemp("mined")
-    truth = make_heap(root / "heap")
-    Image.fromarray(scene(4, 1)).resize((96, 96)).save(root / "heap" / "zz-copy.png")
-    (root / "heap" / "cut.png").write_bytes((root / "heap" / next(iter(truth))).read_bytes()[:200])
-    (root / "heap" / "text.jpg").write_text("no image")
-    (root / "heap" / "photo.heic").write_bytes(b"\0" * 64)
-    (root / "heap" / "notes.txt").write_text("about the heap")
-    run(job(root / "heap", root / "out", max_reject_share=0.2))
-    return root / "heap", root / "out", truth
+    truth = write_images(root / "images")
+    Image.fromarray(scene(4, 1)).resize((96, 96)).save(root / "images" / "zz-copy.png")
+    (root / "images" / "cut.png").write_bytes((root / "images" / next(iter(truth))).read_bytes()[:200])
+    (root / "images" / "text.jpg").write_text("no image")
+    (root / "images" / "photo.heic").write_bytes(b"\0" * 64)
+    (root / "images" / "notes.txt").write_text("about the collection")
+    run(job(root / "images", root / "out", max_reject_share=0.2))
+    return root / "images", root / "out", truth
 
 
 def test_every_image_of_the_heap_is_accounted_for(mined: Mined) -> None:
@@ -67,13 +65,13 @@ def test_every_image_of_the_heap_is_accounted_for(mined: Mined) -> None:
 
 
 def test_the_pairs_are_an_ordinary_folder_of_similar_images(mined: Mined) -> None:
-    heap, out, truth = mined
+    images, out, truth = mined
     assert read_manifest(out).kind == "pairs"
     right = total = 0
     for row in iter_rows(out):
         pair = ChangePair.from_row(row)
         before, after = pair.meta["images"]
-        assert (pair.before, pair.after) == ((heap / before).read_bytes(), (heap / after).read_bytes())
+        assert (pair.before, pair.after) == ((images / before).read_bytes(), (images / after).read_bytes())
         assert pair.captions == ()
         assert set(pair.meta["similarity"]) == {"head", "middle", "both"}
         assert before != after
@@ -84,7 +82,7 @@ def test_the_pairs_are_an_ordinary_folder_of_similar_images(mined: Mined) -> Non
 
 
 def test_a_job_that_ends_in_a_step_continues_there_and_gives_the_same(mined: Mined, tmp_path: Path) -> None:
-    heap, out, _ = mined
+    images, out, _ = mined
     written: list[str] = []
 
     def runner(folder: DatasetFolder, *args: Any, name: str, **options: Any) -> Manifest:
@@ -95,7 +93,7 @@ def test_a_job_that_ends_in_a_step_continues_there_and_gives_the_same(mined: Min
 
         return run_local(folder, *args, name=name, progress=False, watch=watch, **options)
 
-    config = job(heap, tmp_path / "out", max_reject_share=0.2)
+    config = job(images, tmp_path / "out", max_reject_share=0.2)
     with pytest.raises(KeyboardInterrupt):
         mine(config, runner, extraction(config), encoder_fingerprint(config))
     assert digests(tmp_path / "out").items() < digests(out).items()
@@ -105,29 +103,16 @@ def test_a_job_that_ends_in_a_step_continues_there_and_gives_the_same(mined: Min
 
 
 def test_other_thresholds_are_refused_and_otherwise_reuse_the_neighbours(mined: Mined, tmp_path: Path) -> None:
-    heap, out, _ = mined
+    images, out, _ = mined
     for folder in (out, Path(f"{out}-work")):
         shutil.copytree(folder, tmp_path / folder.name)
-    narrow = job(heap, tmp_path / "out", max_reject_share=0.2, efficientnet_lite0__head_thresholds__min=0.8,
+    narrow = job(images, tmp_path / "out", max_reject_share=0.2, efficientnet_lite0__head_thresholds__min=0.8,
                  efficientnet_lite0__head_thresholds__set_max=0.8)  # fmt: skip
     encoder = encoder_fingerprint(narrow)
-    with pytest.raises(ValueError, match="of other settings or another heap; choose another out"):
+    with pytest.raises(ValueError, match="of other settings or images; choose another out"):
         already_mined(narrow, encoder)
     kept = {path: path.stat().st_mtime_ns for step in ("features", "neighbours")
             for path in (tmp_path / "out-work" / step).iterdir() if path.is_file()}  # fmt: skip
     narrow_pairs = run(narrow, overwrite=True)
     assert narrow_pairs.num_rows < read_manifest(out).num_rows
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
-
-
-def test_the_images_of_a_folder_of_pairs_are_a_heap(mined: Mined, tmp_path: Path) -> None:
-    _, out, _ = mined
-    found = run(job(out, tmp_path / "out"))
-    images = {image for row in iter_rows(out) for image in (row["before"], row["after"])}
-    counts = found.extra["mining"]
-    assert counts["images"] == 2 * read_manifest(out).num_rows
-    assert counts["searched"] == len(images)
-    row = next(iter_rows(tmp_path / "out"))
-    pair_id, role = json.loads(row["meta"])["images"][0].split("/")
-    source = next(other for other in iter_rows(out) if other["pair_id"] == pair_id)
-    assert decode_image(row["before"]).tolist() == decode_image(source[role]).tolist()

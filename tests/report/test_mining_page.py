@@ -1,4 +1,4 @@
-"""The page of mined pairs: counts that add up to the heap, pictures, and names that cannot do harm."""
+"""The page of mined pairs: counts that add up to the collection, pictures, and names that cannot do harm."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from idc.mining.config import MinePairsJob
 from idc.mining.mining_job import mine
 from idc.report.mining.mining_page import PAGE, mining_summary, write_mining_page
 from idc.vision.mining_features import encoder_fingerprint, extraction
-from tests.mining.heaps import job, make_heap, scene
+from tests.mining.small_collection import job, scene, write_images
 
 
 @pytest.fixture(scope="module")
 def mined(tmp_path_factory: pytest.TempPathFactory) -> tuple[MinePairsJob, Manifest, str]:
-    """A job, its result and its page; the heap has a copy, a broken image, and names with markup."""
+    """A job, its result and its page; the collection has a copy, a broken image, and names with markup."""
     root = tmp_path_factory.mktemp("page")
-    make_heap(root / "heap", scenes=5)
-    Image.fromarray(scene(2, 0)).save(root / "heap" / "zz<b>copy.png")
-    Image.fromarray(np.full((20, 20, 3), 7, np.uint8)).save(root / "heap" / "<i>flat.png")
-    (root / "heap" / "<script>.png").write_text("no image")
-    config = job(root / "heap", root / "out", max_reject_share=0.2, pictures=4)
+    write_images(root / "images", scenes=5)
+    Image.fromarray(scene(2, 0)).save(root / "images" / "zz<b>copy.png")
+    Image.fromarray(np.full((20, 20, 3), 7, np.uint8)).save(root / "images" / "<i>flat.png")
+    (root / "images" / "<script>.png").write_text("no image")
+    config = job(root / "images", root / "out", max_reject_share=0.2, pictures=4)
     runner = partial(run_local, progress=False)
     manifest = mine(config, runner, extraction(config), encoder_fingerprint(config))
     write_mining_page(config, manifest)
@@ -35,7 +35,7 @@ def mined(tmp_path_factory: pytest.TempPathFactory) -> tuple[MinePairsJob, Manif
 
 def test_the_images_of_the_page_add_up_to_the_heap(mined: tuple[MinePairsJob, Manifest, str]) -> None:
     _, manifest, page = mined
-    table = page.partition("Every image of the heap")[2].partition("</table>")[0]
+    table = page.partition("Every image of the collection")[2].partition("</table>")[0]
     counts = [int(cell) for cell in re.findall(r"<td>(\d+)</td>", table)]
     assert sum(counts) == manifest.extra["mining"]["images"] == 18
 

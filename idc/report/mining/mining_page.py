@@ -39,7 +39,7 @@ def mining_summary(job: MinePairsJob, manifest: Manifest) -> list[str]:
     lost = [f"  {count:,} {reason}" for reason, count in mining["without_pair"].items()]
     return [
         *(f"note: {note}" for note in manifest.extra.get("notes", [])),
-        f"{job.heap}: {mining['images']:,} images: {mining['unreadable']:,} cannot be read, "
+        f"{job.images}: {mining['images']:,} images: {mining['unreadable']:,} cannot be read, "
         f"{mining['near_duplicates']:,} are near-duplicates, {mining['paired']:,} have pairs, "
         f"{mining['searched'] - mining['paired']:,} have none" + (":" if lost else ""),
         *lost,
@@ -62,17 +62,17 @@ def mining_page(job: MinePairsJob, manifest: Manifest) -> Page:
     return Page("Mined pairs", subtitle, [
         Section("Overview", [
             Tiles([
-                ("images in the heap", f"{mining['images']:,}", f"{mining['unreadable']:,} cannot be read"),
+                ("images in the collection", f"{mining['images']:,}", f"{mining['unreadable']:,} cannot be read"),
                 ("near-duplicates", f"{mining['near_duplicates']:,}", "left out before the search"),
                 ("images with pairs", f"{mining['paired']:,}", f"of {mining['searched']:,} searched"),
                 ("pairs", f"{manifest.num_rows:,}",
                  f"{mining['chosen']:,} chosen, {manifest.num_rejected:,} unreadable"),
             ]),
-            Table(["image", "count", "share"], _images(mining), title="Every image of the heap"),
+            Table(["image", "count", "share"], _images(mining), title="Every image of the collection"),
             Table(["after", "mean"], _candidates(mining, job), title="Candidates per searched image"),
         ]),
         Section("Pairs", [Cards(_cards(job, manifest.num_rows, mining["features"]), width=20,
-                                note="Evenly spaced over all pairs, with the names of the images in the heap.")]),
+                                note="Evenly spaced over all pairs, with the names of the images in the collection.")]),
         Section("Similarities", [Table(
             ["cosine similarity", *(f"{share:.0%}" for share in _SHARES), "thresholds"],
             _quantiles(job, mining["features"]),

@@ -1,4 +1,4 @@
-"""A small heap of images with known scenes."""
+"""A small collection of images with known scenes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def scene(number: int, variant: int, size: int = 48) -> np.ndarray:
     return np.clip(picture.astype(int) + 4 * variant, 0, 255).astype(np.uint8)
 
 
-def make_heap(folder: Path, scenes: int = 10, variants: int = 3) -> dict[str, int]:
+def write_images(folder: Path, scenes: int = 10, variants: int = 3) -> dict[str, int]:
     """Write the images under names that do not reveal their scenes; name -> scene."""
     rng = np.random.default_rng(5)
     names = rng.permutation(scenes * variants)
@@ -49,11 +49,11 @@ def make_heap(folder: Path, scenes: int = 10, variants: int = 3) -> dict[str, in
     return truth
 
 
-def job(heap: Path, out: Path, **settings: object) -> MinePairsJob:
-    """A small job over a heap with the embedded features and loose thresholds; ``__`` in a name is a dot."""
+def job(images: Path, out: Path, **settings: object) -> MinePairsJob:
+    """A small job over a collection with the embedded features and loose thresholds; ``__`` in a name is a dot."""
     given = {name.replace("__", "."): value for name, value in settings.items()}
     small = {"efficientnet_lite0.size": 64, "chunk_size": 8, "query_chunk": 8, "neighbours": 5, "workers": 1}
-    return load(MinePairsJob, None, {"heap": str(heap), "out": str(out), **small, **LOOSE, **given})
+    return load(MinePairsJob, None, {"images": str(images), "out": str(out), **small, **LOOSE, **given})
 
 
 def features_folder(path: Path, features: Sequence[np.ndarray], thumbnails: Sequence[int] | None = None) -> Path:
