@@ -13,12 +13,10 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 _BOM = "\ufeff"
 _LINE_END = re.compile("\r\n|\n|\r")
-_BLOCK = 8192
-"""Bytes of a stream searched for line ends at a time."""
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -51,24 +49,6 @@ def split_lines(text: str) -> list[str]:
     """
     lines = _LINE_END.split(text)
     return lines[:-1] if lines[-1] == "" else lines
-
-
-def iter_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines of a stream with their ends, from its position; LF, CRLF and CR end a line. Holds one line."""
-    rest = bytearray()
-    after_cr = False  # whether this block ends the previous block's line, perhaps with its LF
-    while block := stream.readline(_BLOCK):
-        if not rest and block.endswith(b"\n") and block.find(b"\r", 0, -2) < 0:
-            yield block
-            continue
-        rest += block
-        if after_cr or b"\n" in block or b"\r" in block:
-            lines = bytes(rest).splitlines(keepends=True)
-            rest = bytearray() if block.endswith(b"\n") else bytearray(lines.pop())
-            yield from lines
-        after_cr = rest.endswith(b"\r")
-    if rest:
-        yield bytes(rest)
 
 
 def composed(name: str) -> str:

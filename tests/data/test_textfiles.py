@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 
-from idc.data.textfiles import JsonError, decode_text, iter_lines, parse_json, split_lines
+from idc.data.textfiles import JsonError, decode_text, parse_json, split_lines
 
 
 @pytest.mark.parametrize(
@@ -45,12 +43,3 @@ def test_half_a_character_is_refused_or_kept() -> None:
         parse_json('{"a": ["x \\ud83d"]}')
     assert parse_json('"\\ud83d"', keep_surrogates=True) == "\ud83d"
     assert parse_json('"\\ud83d\\ude00"') == "\U0001f600"
-
-
-def test_lines_of_a_stream_are_those_of_its_text() -> None:
-    """Also where a line, or CR and LF of one end, lie in two blocks."""
-    for length in (0, 1, 8190, 8191, 8192, 8193, 20_000):
-        for text in (f"{'x' * length}\r\nb\rc\r\r\nd", f"{'x' * length}\ry\n\n", f"a\n{'x' * length}\r", "\r" * length):
-            lines = list(iter_lines(io.BytesIO(text.encode())))
-            assert b"".join(lines).decode() == text
-            assert [line.decode().rstrip("\r\n") for line in lines] == split_lines(text), length

@@ -38,7 +38,7 @@ def digests(out: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def mined(tmp_path_factory: pytest.TempPathFactory) -> Mined:
-    """A collection, the pairs mined from it, the truth: 30 images of 10 scenes, a copy, and three files of another kind."""
+    """A collection, the pairs mined from it, the truth: 30 images of 10 scenes, a copy, three other files."""
     root = tmp_path_factory.mktemp("mined")
     truth = write_images(root / "images")
     Image.fromarray(scene(4, 1)).resize((96, 96)).save(root / "images" / "zz-copy.png")
@@ -50,7 +50,7 @@ def mined(tmp_path_factory: pytest.TempPathFactory) -> Mined:
     return root / "images", root / "out", truth
 
 
-def test_every_image_of_the_heap_is_accounted_for(mined: Mined) -> None:
+def test_every_image_is_accounted_for(mined: Mined) -> None:
     _, out, truth = mined
     counts = read_manifest(out).extra["mining"]
     assert (counts["images"], counts["unreadable"], counts["near_duplicates"]) == (34, 3, 1)

@@ -14,8 +14,8 @@
 ``source``, ``meta``    text; a JSON object
 ======================  ============================================================================================
 
-A row is a line, of an array an element; a quoted cell of CSV ends on its line. The file is scanned once for ids and
-positions and then read chunk by chunk: memory is a few bytes per row.
+A row is a line, of an array an element; a quoted cell of CSV ends on its line. The file is in memory as it is on disk;
+its images are read chunk by chunk.
 """
 
 from __future__ import annotations
@@ -23,22 +23,18 @@ from __future__ import annotations
 import codecs
 import csv
 import hashlib
-import io
+import json
 import re
-from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
-import numpy as np
-
 from idc.data import files
-from idc.data.json_arrays import Element, begins_array, iter_array
 from idc.data.pipeline import Batch
 from idc.data.readers.base import COLUMNS, SPLIT_NAMES, rows_to_batch
 from idc.data.schema import CAPTION_ORIGINS
 from idc.data.store import fingerprint
-from idc.data.textfiles import JsonError, decode_text, iter_lines, parse_json
+from idc.data.textfiles import JsonError, decode_text, parse_json
 
 _ROW_COLUMNS = tuple(name for name in COLUMNS if name != "error")
 KNOWN = frozenset(_ROW_COLUMNS) | {"caption"}
@@ -50,6 +46,10 @@ _ONE_VALUE = ("split", "change_type", "mask")
 _DELIMITERS: tuple[str, ...] = (",", ";", "\t")
 _SEPARATOR = re.compile(r'"?sep=([^"])"?')
 """The first line by which Excel names the delimiter."""
+_ARRAY_BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*(?:\{|\]|$)")
+_BETWEEN = re.compile(r"[, \t\r\n]*")
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
+"""Finds the end of an element; whether it is a row is seen when it is read."""
 
 
 class TableReader:
@@ -78,13 +78,13 @@ class TableReader:
         self.reader = files.Reader(table.parent, access)
         if not table.is_file():
             raise ValueError(f"{table} is not a file; format={format} takes one table")
-        with self._open() as stream:
-            if (head := stream.read(4)).startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in head:
-                raise ValueError(f"{table} is UTF-16; save it as UTF-8 (in Excel: CSV UTF-8)")
-            stream.seek(0)
-            self._array = format == "jsonl" and begins_array(stream)
-        self._header, self._delimiter, begin, first_line = self._csv_header() if format == "csv" else ([], ",", 0, 1)
-        self._scan(begin, first_line)
+        data = table.read()
+        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in data[:4]:
+            raise ValueError(f"{table} is UTF-16; save it as UTF-8 (in Excel: CSV UTF-8)")
+        lines = list(enumerate(data.splitlines(keepends=True), start=1))  # of bytes: LF, CRLF and CR end a line
+        self._header, self._delimiter, begin = self._csv_header(lines) if format == "csv" else ([], ",", 0)
+        array = format == "jsonl" and _ARRAY_BEGIN.match(data) is not None
+        self._scan(_array_elements(data) if array else lines[begin:])
         if not self.num_chunks:
             raise ValueError(f"{table} has no rows")
         other = sorted(set(self._header) - KNOWN)
@@ -96,7 +96,7 @@ class TableReader:
     @property
     def num_rows(self) -> int:
         """Number of pairs; with ``each_row`` of rows."""
-        return len(self._starts) - 1
+        return len(self._pairs)
 
     @property
     def num_chunks(self) -> int:
@@ -105,13 +105,9 @@ class TableReader:
     def read(self, chunk_id: int) -> Batch:
         first = chunk_id * self._chunk_size
         rows = []
-        with self._open() as stream:
-            for pair in range(first, min(first + self._chunk_size, self.num_rows)):
-                records = []
-                for offset, size, line in self._positions[self._starts[pair] : self._starts[pair + 1]].tolist():
-                    stream.seek(offset)
-                    records.append((f"{self._table.name}:{line}", self._record(stream.read(size))))
-                rows += self._rows(records, pair)
+        for pair in range(first, min(first + self._chunk_size, self.num_rows)):
+            elements = self._pairs[pair]
+            rows += self._rows([(f"{self._table.name}:{line}", self._record(raw)) for line, raw in elements], pair)
         return rows_to_batch(rows)
 
     def _rows(self, records: list[tuple[str, Any]], pair: int) -> list[dict[str, Any]]:
@@ -130,41 +126,32 @@ class TableReader:
             row["error"] = f"duplicate pair id: {where} repeats an id with other images"
         return [row, *contradictions]
 
-    def _scan(self, begin: int, first_line: int) -> None:
-        """One pass over the file to find where each pair's records are."""
+    def _scan(self, elements: Iterable[tuple[int, bytes]]) -> None:
+        """Group the elements by pair."""
         pairs: dict[bytes, tuple[int, bytes]] = {}
-        owners, positions = array("q"), array("q")
+        self._pairs: list[list[tuple[int, bytes]]] = []
+        """Line and text of each record, in the order of the file."""
         self._duplicates: set[int] = set()
-        self._has_origins, count = False, 0
-        self._numbered = not self._each_row
+        self._has_origins, self._numbered = False, not self._each_row
         hashed = hashlib.sha256(repr((self._header, self._delimiter)).encode("utf-8", "surrogateescape"))
-        with self._open() as stream:
-            stream.seek(begin)
-            for element in iter_array(stream) if self._array else _line_elements(stream, first_line):
-                hashed.update(element.data)
-                if (record := self._record(element.data)) is None:
-                    continue
-                owner = count
-                if isinstance(record, dict):
-                    self._has_origins |= record.get(CAPTION_ORIGINS) is not None
-                    if not self._each_row and (name := record.get("pair_id")) not in (None, ""):
-                        self._numbered = False
-                        images = digest_of([record.get("before"), record.get("after")])
-                        owner, owner_images = pairs.setdefault(digest_of(str(name)), (count, images))
-                        if owner_images != images:
-                            owner = count
-                            self._duplicates.add(count)
-                count += owner == count
-                owners.append(owner)
-                positions.extend((element.offset, len(element.data), element.line))
-        owner_of = np.array(owners, np.int64)
-        # Stable: the records of a pair stay in the order of the file.
-        self._positions = np.array(positions, np.int64).reshape(-1, 3)[np.argsort(owner_of, kind="stable")]
-        self._starts = np.concatenate([[0], np.cumsum(np.bincount(owner_of, minlength=count))]).astype(np.int64)
+        for line, raw in elements:
+            hashed.update(raw)
+            if (record := self._record(raw)) is None:
+                continue
+            owner = len(self._pairs)
+            if isinstance(record, dict):
+                self._has_origins |= record.get(CAPTION_ORIGINS) is not None
+                if not self._each_row and (name := record.get("pair_id")) not in (None, ""):
+                    self._numbered = False
+                    images = digest_of([record.get("before"), record.get("after")])
+                    owner, owner_images = pairs.setdefault(digest_of(str(name)), (owner, images))
+                    if owner_images != images:
+                        owner = len(self._pairs)
+                        self._duplicates.add(owner)
+            if owner == len(self._pairs):
+                self._pairs.append([])
+            self._pairs[owner].append((line, raw))
         self.fingerprint = fingerprint(self._format, self._chunk_size, hashed.hexdigest())
-
-    def _open(self) -> io.BufferedReader:
-        return io.BufferedReader(self._table.open())
 
     def _record(self, data: bytes) -> dict[str, Any] | str | None:
         """A row as a record, or the error of one that cannot be read; None if it is blank."""
@@ -202,33 +189,50 @@ class TableReader:
             record["captions"] = record["captions"].split("|")
         return record
 
-    def _csv_header(self) -> tuple[list[str], str, int, int]:
-        """The names of the columns, the delimiter that yields most known ones, and offset and number of the line after
-        them."""
-        name = self._table.name
-        with self._open() as stream:
-            lines = iter_lines(stream)
-            raw = next(lines, b"")
-            begin, number, delimiters = len(raw), 2, _DELIMITERS
-            try:
-                if match := _SEPARATOR.fullmatch(decode_text(raw).rstrip("\r\n")):
-                    raw = next(lines, b"")
-                    begin, number, delimiters = begin + len(raw), 3, (match[1],)
-                text = decode_text(raw).rstrip("\r\n")
-            except ValueError as exc:
-                raise ValueError(f"{name} is {exc}") from exc
+    def _csv_header(self, lines: Sequence[tuple[int, bytes]]) -> tuple[list[str], str, int]:
+        """The names of the columns, the delimiter that yields most known ones, and the number of lines before the
+        rows."""
+        name, begin, delimiters = self._table.name, 1, _DELIMITERS
+        try:
+            text, *more = [decode_text(raw).rstrip("\r\n") for _, raw in lines[:2]] or [""]
+            if match := _SEPARATOR.fullmatch(text):
+                text, begin, delimiters = more[0] if more else "", 2, (match[1],)
+        except ValueError as exc:
+            raise ValueError(f"{name} is {exc}") from exc
         headers = {mark: next(csv.reader([text], delimiter=mark, skipinitialspace=True), []) for mark in delimiters}
         headers = {mark: [column.strip() for column in header] for mark, header in headers.items()}
         delimiter = max(headers, key=lambda mark: len(KNOWN.intersection(headers[mark])))
         check_columns(headers[delimiter], name)
-        return headers[delimiter], delimiter, begin, number
+        return headers[delimiter], delimiter, begin
 
 
-def _line_elements(stream: io.BufferedReader, first_line: int) -> Iterator[Element]:
-    offset = stream.tell()
-    for number, raw in enumerate(iter_lines(stream), start=first_line):
-        yield Element(offset, number, raw)
-        offset += len(raw)
+def _array_elements(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Line and text of the elements of a JSON array.
+
+    No byte but blanks and commas is left out: what follows an element that is not JSON, or the array, is an element
+    too, and if the array does not close, so is the last byte of its last element, which is no row.
+    """
+    text = data.decode("latin-1")  # a character for each byte; those of UTF-8 texts are no marks of JSON
+    end, broken = text.index("[") + 1, False
+    line = 1 + text.count("\n", 0, end)
+    while (begin := _after_blanks(text, end)) < len(text) and text[begin] != "]":
+        line += text.count("\n", end, begin)
+        try:
+            _, stop = _DECODER.raw_decode(text, begin)
+        except (ValueError, RecursionError):
+            stop, broken = len(text), True
+        yield line, data[begin:stop].rstrip()
+        line, end = line + text.count("\n", begin, stop), stop
+    rest = _after_blanks(text, begin + 1)
+    if rest < len(text):
+        yield line + text.count("\n", end, rest), data[rest:].rstrip()
+    elif begin >= len(text) and not broken:
+        yield line, data[end - 1 : end]
+
+
+def _after_blanks(text: str, position: int) -> int:
+    match = _BETWEEN.match(text, position)
+    return position if match is None else match.end()
 
 
 def _agreeing(records: list[tuple[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -1,11 +1,13 @@
-"""CSV: a quote that is not closed, or closed in the wrong place, costs its own row and no other."""
+"""Tables: a bad cell of CSV costs its own row and no other, and no part of a JSON array is lost silently."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from idc.data.readers.table import _array_elements
 from idc.data.rows import open_rows
 from tests.data.readers.test_own import imported, table_images
 from tests.folders import read_chunks
@@ -74,3 +76,30 @@ def test_inch_marks_do_not_join_rows(tmp_path: Path, closing: str) -> None:
 def test_cells_of_columns_without_a_name_are_not_dropped(tmp_path: Path) -> None:
     pairs, rejects = imported(table(tmp_path, [f"p1,{FILES},x,,", f"p2,{FILES},x,1,2"], header=f"{HEADER},,"), "csv")
     assert (list(pairs), list(rejects)) == (["p1"], ["t.csv:3"])
+
+
+ROWS = [{"a": 'x"]}\\', "b": [1, {"c": "é\u2028[{"}]}, {"a": "\\\\"}, {}, {"a": '\\"', "n": int("1" * 4000)}]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_elements(indent: int | None) -> None:
+    data = ("\ufeff \n" + json.dumps(ROWS, indent=indent, ensure_ascii=False) + "\n").encode()
+    elements = list(_array_elements(data))
+    assert [json.loads(raw) for _, raw in elements] == ROWS
+    assert [line for line, _ in elements] == [data.count(b"\n", 0, data.index(raw)) + 1 for _, raw in elements]
+
+
+@pytest.mark.parametrize(
+    ("text", "elements"),
+    [
+        ('[{"a": 1}, 5, "{", {"a": 2}, null]', ['{"a": 1}', "5", '"{"', '{"a": 2}', "null"]),
+        ('[{"a": 1}] {"a": 2}\n{}', ['{"a": 1}', '{"a": 2}\n{}']),
+        ('[{"a": 1}, {"a": ', ['{"a": 1}', '{"a":']),
+        ('[{"a": 1},\n', ['{"a": 1}', "}"]),  # the array is not closed
+        ('[{"a": "1}, {"b": 2}]', ['{"a": "1}, {"b": 2}]']),  # a quote that is not closed
+        (f'[{{"a": {"1" * 5000}}}, {{}}]', [f'{{"a": {"1" * 5000}}}', "{}"]),
+        ("[]", []),
+    ],
+)
+def test_what_is_no_object_or_broken_is_an_element_of_its_own(text: str, elements: list[str]) -> None:
+    assert [raw.decode() for _, raw in _array_elements(text.encode())] == elements
