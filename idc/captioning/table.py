@@ -36,11 +36,11 @@ from idc.captioning.loading import (
 from idc.config import missing
 from idc.data import files
 from idc.data.config import AccessConfig, Split
+from idc.data.files import explain_write_errors
 from idc.data.images import MAX_PIXELS, encode_png
 from idc.data.pipeline import Batch, ChunkResult, StageSpec, good_rows, num_rows, run_local
 from idc.data.rows import InputRows, RowFormat, open_rows
 from idc.data.store import MANIFEST, DatasetFolder, Manifest, fingerprint, iter_rows, read_manifest
-from idc.data.write_errors import explain_write_errors
 from idc.util.progress import tracked
 
 KIND = "captioned"

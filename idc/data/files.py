@@ -10,6 +10,7 @@ the source, after resolving links; :class:`Access` lists what a format or a sett
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import posixpath
 import stat
@@ -153,10 +154,9 @@ class Location:
 
     def _select(self, recursive: bool) -> list[File]:
         selector = fs.FileSelector(self.path, allow_not_found=True, recursive=recursive)
-        infos = [info for info in self.filesystem.get_file_info(selector) if info.type == fs.FileType.File]
-        if self.path.startswith("/"):
-            return sorted(File(info.path, info.size) for info in infos)
-        return sorted(File(info.path.lstrip("/"), info.size) for info in infos)  # fsspec's memory:// adds a slash
+        slash = "" if self.path.startswith("/") else "/"  # fsspec's memory:// adds one
+        infos = self.filesystem.get_file_info(selector)
+        return sorted(File(info.path.lstrip(slash), info.size) for info in infos if info.type == fs.FileType.File)
 
     def scan(self, follow_links: bool = False) -> Tree:
         """Everything below this folder, sorted by path; an empty tree if there is no such folder.
@@ -315,9 +315,30 @@ def is_below(path: str, folder: str) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
-def leaves_folder(name: str) -> bool:
-    """Whether a relative path leads out of the folder that it is relative to, links aside."""
-    return ".." in name and posixpath.normpath(name).split("/")[0] == ".."
+_LASTING = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.ENOENT, errno.ENOTDIR, errno.EEXIST),
+}
+"""Failures that another try would only repeat: no space, no right, no folder."""
+
+
+@contextmanager
+def explain_write_errors(folder: Location) -> Iterator[None]:
+    """Context in which files of a folder are written.
+
+    Raises:
+        ValueError: no file can be written there; with the folder and what to do.
+        OSError: any other failure.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _LASTING:
+            raise
+        raise ValueError(
+            f"{folder} cannot be written ({os.strerror(error.errno or 0)}); free space there, change its rights, or "
+            "choose another folder"
+        ) from error
 
 
 class OutsideSource(ValueError):
@@ -394,7 +415,8 @@ class Reader:
             raise OutsideSource("names in this layout are those of files below the source")
         if self.access.outside:
             return location
-        if leaves_folder(name) if self.access.local else ".." in name.split("/"):
+        leaves = posixpath.normpath(name).split("/")[0] == ".." if self.access.local else ".." in name.split("/")
+        if leaves:
             raise OutsideSource(
                 "a relative path that leaves the table's folder; allow_outside=true reads it, or write an absolute path"
                 if self.access.local

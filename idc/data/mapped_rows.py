@@ -17,10 +17,9 @@ import pyarrow as pa
 from pyarrow import fs
 
 from idc.data import files
+from idc.data.files import explain_write_errors
 from idc.data.manifest import IMAGE_COLUMNS, AnyPath, complete_manifest, fingerprint
-from idc.data.parquet_files import refuse_objects
-from idc.data.stored_rows import iter_tables, read_schema
-from idc.data.write_errors import explain_write_errors
+from idc.data.stored_rows import iter_tables, read_schema, refuse_objects
 from idc.util.atomic import replacing
 
 ROWS_FOLDER = "_rows"

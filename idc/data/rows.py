@@ -4,8 +4,8 @@
 this project. Only the columns ``before`` and ``after`` are required. A row that an import would reject is here
 a row with its ``error``; repeated ids are kept, and a row without an id is named by its number.
 
-The rows are never in memory together: a Parquet input costs a few bytes per row group, a table two numbers per row, a
-folder of images its file names.
+Images are never in memory together: a Parquet input costs a few bytes per row group, a table its text, a folder of
+images its file names.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from idc.data import files
+from idc.data.files import explain_write_errors
 from idc.data.manifest import (
     MANIFEST,
     SCHEMA_VERSIONS,
@@ -40,7 +41,6 @@ from idc.data.manifest import (
 from idc.data.mapped_rows import ROWS_FOLDER, MappedRows
 from idc.data.object_store import check_writable, retry_or_user_error
 from idc.data.stored_rows import iter_rows, iter_tables, read_rejects, read_schema, read_table
-from idc.data.write_errors import explain_write_errors
 
 __all__ = [
     "MANIFEST",

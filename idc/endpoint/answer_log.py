@@ -7,8 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from idc.data.files import locate
-from idc.data.write_errors import explain_write_errors
+from idc.data.files import explain_write_errors, locate
 from idc.util.atomic import write_text
 
 

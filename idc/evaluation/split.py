@@ -17,9 +17,9 @@ from idc.captioning.apply import BatchCaptioner, DescribeOptions, Fault
 from idc.captioning.loading import LoadCaptioner
 from idc.data import files
 from idc.data.images import decode_image
-from idc.data.parquet_files import open_parquet
 from idc.data.pipeline import Batch, Runner, StageSpec, num_rows, read_range, with_errors
 from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_manifest
+from idc.data.stored_rows import open_parquet
 from idc.evaluation.config import EvaluateJob
 from idc.metrics.change_maps import ChangeMaps, score_pair, summarise_maps
 

@@ -24,11 +24,10 @@ import rasterio
 
 from idc.captioning.apply import DescribeOptions
 from idc.captioning.loading import CaptionerLoader, LoadCaptioner
-from idc.data.files import locate
+from idc.data.files import explain_write_errors, locate
 from idc.data.images import decode_image
 from idc.data.pipeline import ChunkResult, NumberSource, StageSpec, run_local
 from idc.data.store import Manifest, fingerprint, iter_rows, read_manifest
-from idc.data.write_errors import explain_write_errors
 from idc.geo.config import SceneJob
 from idc.geo.polygons import SceneChange, changes_of, class_name
 from idc.geo.rasters import ScenePair, gdal, open_scene

@@ -16,10 +16,10 @@ from torch import nn
 from idc.config import ConfigError, ConfigModel, load
 from idc.data.config import ImportConfig
 from idc.data.mapped_rows import MappedRows
-from idc.data.parquet_files import refuse_objects
 from idc.data.readers import open_reader
 from idc.data.rows import open_rows
 from idc.data.store import iter_rows, read_table
+from idc.data.stored_rows import refuse_objects
 from idc.data.text import Vocabulary
 from idc.training.artifact import read_artifact, write_artifact
 from idc.training.config import TrainConfig

@@ -16,13 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from idc.data import files
-from idc.data.parquet_files import open_parquet
 from idc.data.pipeline import Batch
 from idc.data.readers.base import rows_to_batch, unread
 from idc.data.readers.table import IMAGES, KNOWN, NUMBERED, check_columns, digest_of, id_error, record_row
 from idc.data.schema import CAPTION_ORIGINS
 from idc.data.store import ManifestPart, explain_read_errors, fingerprint
-from idc.data.stored_rows import check_part
+from idc.data.stored_rows import check_part, open_parquet
 
 Record = dict[str, Any] | str
 """A row, or its error."""
