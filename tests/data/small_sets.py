@@ -216,32 +216,6 @@ def birds_to_words() -> Official:
     return Official("birds_to_words", files, pairs, damage)
 
 
-def birds_tokenised() -> Official:
-    def line(one: int, two: int, description: Any) -> str:
-        return json.dumps({"img1": str(one), "description": description, "img2": str(two)}) + "\n"
-
-    tokens = ["animal1", "is", "red", "."]
-    files: Files = {
-        "train.json": line(1, 2, tokens) + line(1, 2, ["blue"]) + line(3, 4, ["green"]),
-        "val.json": line(2, 3, [["a"], ["b", "c"]]), "test.json": line(4, 1, [tokens, ["big"]]), "dict.json": "{}",
-        **{f"{n}.jpg": n for n in range(1, 5)},
-    }  # fmt: skip
-    pairs: Expected = {
-        "1_2": ("train", 1, 2, ["animal1 is red .", "blue"]), "3_4": ("train", 3, 4, ["green"]),
-        "2_3": ("val", 2, 3, ["a", "b c"]), "4_1": ("test", 4, 1, ["animal1 is red .", "big"]),
-    }  # fmt: skip
-
-    def damage(files: dict[str, Any]) -> dict[str, str]:
-        files["train.json"] += '{"img1": "1", \n[]\n' + line(1, 3, "text") + line(9, 1, ["x"])
-        files["val.json"] += line(1, 2, ["x"])
-        return {
-            **{f"train.json:{n}": "bad row" for n in (3, 4, 5)}, "val.json:1": "duplicate pair id",
-            "9_1": "missing file",
-        }  # fmt: skip
-
-    return Official("birds_to_words", files, pairs, damage)
-
-
 def omnidiff() -> Official:
     def row(n: int, **other: Any) -> dict[str, Any]:
         text = f"The lamp number {n} was moved to the left of the desk."
@@ -306,7 +280,7 @@ OFFICIAL: dict[str, Callable[[], Official]] = {
     make.__name__: make
     for make in (
         clevr_change, clevr_dc, spot_the_diff, spot_the_diff_multi, image_editing_request, levir_mci, birds_to_words,
-        birds_tokenised, omnidiff, instruct_pix2pix,
+        omnidiff, instruct_pix2pix,
     )
 }  # fmt: skip
 """By the name of the test."""

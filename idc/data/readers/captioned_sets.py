@@ -1,4 +1,4 @@
-"""Data sets with captions whose annotations are a few JSON files or one table: what is read of each, in its layout.
+"""Data sets with captions whose annotations are a few JSON files or a table: what is read of each, in its layout.
 
 **Spot-the-Diff** (Jhamtani and Berg-Kirkpatrick 2018): the official layout and CARD's, by ``spot_the_diff.protocol``::
 
@@ -44,13 +44,8 @@ from this simplest layout, adapt :func:`read_omnidiff`::
 
 ``types`` and ``scene`` are optional. The pair's id is ``real/000001``; ``change_type`` is the type if there is one.
 
-**Birds-to-Words** (Forbes et al. 2019): the official table, and the tokenised texts others made of it::
-
-    birds-to-words-v1.0.tsv     eleven columns with a header, one description per row
-    train.json val.json test.json    one {"img1": "647514", "img2": "5595152", "description": ["animal1", "is", ...]}
-                                per line; the description is a list of tokens, or a list of such lists
-
-A pair is two photographs: ``647514_5595152``, the numbers that iNaturalist gives them (in the table part of the image's
+**Birds-to-Words** (Forbes et al. 2019): ``birds-to-words-v1.0.tsv``, eleven columns with a header, one description per
+row. A pair is two photographs: ``647514_5595152``, the numbers that iNaturalist gives them (part of the image's
 address). Its descriptions by several annotators, in rows of their own, are its references. The photographs are not part
 of the data set; they are found under their numbers in any folder.
 """
@@ -58,14 +53,13 @@ of the data set; they are found under their numbers in any folder.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import PurePosixPath
-from typing import Any
 
 from idc.data.config import Format, ImportConfig
 from idc.data.readers.annotations import Annotations, ReadPairs, Row, numbered_id
 from idc.data.schema import NO_CHANGE
-from idc.data.textfiles import JsonError, parse_json, split_lines
+from idc.data.textfiles import split_lines
 
 _MULTI = "change_multi_captions.json"
 _LEVIR = "LevirCCcaptions.json"
@@ -195,81 +189,42 @@ def read_omnidiff(annotations: Annotations, config: ImportConfig) -> Iterable[Ro
 
 
 def read_birds_to_words(annotations: Annotations, config: ImportConfig) -> Iterable[Row]:
-    """The pairs of the table, or of the tokenised files if there is no table."""
+    tables = [info.base_name for info in annotations.root.list_files() if info.base_name.endswith(".tsv")]
+    if len(tables) != 1:
+        which = f"several tables: {', '.join(tables)}; keep one of them" if tables else "no birds-to-words-v1.0.tsv; it"
+        raise ValueError(
+            f"{annotations.root} has {which}{'' if tables else ' does not have the layout of this format'}"
+        )
     pairs: dict[str, Row] = {}
-    for position, first, second, split, sentences, meta in _birds(annotations):
-        pair_id = f"{first}_{second}"
+    for number, line in enumerate(split_lines(annotations.text(tables[0]))):
+        position = f"{tables[0]}:{number}"
+        cells = [
+            cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
+            for cell in line.split("\t")
+        ]
+        if not line.strip() or tuple(cells) == _BIRDS:
+            continue
+        if len(cells) != len(_BIRDS):
+            annotations.reject(position, f"bad row: {len(cells)} columns, not {len(_BIRDS)}")
+            continue
+        record = dict(zip(_BIRDS, cells, strict=True))
+        first, second = (re.search(r"/photos/(\d+)", record[key]) for key in ("img1ImgURL", "img2ImgURL"))
+        if first is None or second is None:
+            annotations.reject(position, f"no pair id: {record['img1ImgURL']!r}, {record['img2ImgURL']!r}")
+            continue
+        pair_id = f"{first[1]}_{second[1]}"
         pair = {
             "pair_id": pair_id,
-            "before": [f"{first}{suffix}" for suffix in (".jpg", ".jpeg", ".png")],
-            "after": [f"{second}{suffix}" for suffix in (".jpg", ".jpeg", ".png")],
+            "before": [f"{first[1]}{suffix}" for suffix in (".jpg", ".jpeg", ".png")],
+            "after": [f"{second[1]}{suffix}" for suffix in (".jpg", ".jpeg", ".png")],
             "captions": [],
-            "split": split,
+            "split": record["split"],
             "source": f"Birds-to-Words/{pair_id}",
-            "meta": meta,
+            "meta": {key: record[key] for key in _BIRDS_META},
         }
         if row := annotations.join(pairs, position, pair):
-            row["captions"] += sentences
+            row["captions"].append(record["description"])
     return pairs.values()
-
-
-def _birds(annotations: Annotations) -> Iterator[tuple[str, str, str, str, list[str], dict[str, Any]]]:
-    """``(position, photograph 1, photograph 2, split, descriptions, meta)``."""
-    names = [info.base_name for info in annotations.root.list_files()]
-    tables = [name for name in names if name.endswith(".tsv")]
-    if len(tables) > 1:
-        raise ValueError(f"{annotations.root} has several tables: {', '.join(tables)}; keep one of them")
-    by_split = {None: tables[0]} if tables else annotations.split_files("")
-    for split, name in by_split.items():
-        for number, line in enumerate(split_lines(annotations.text(name))):
-            position = f"{name}:{number}"
-            if not line.strip():
-                continue
-            if split is None:
-                if (row := _birds_table_row(annotations, position, line)) is not None:
-                    yield position, *row
-            elif (tokens := _birds_tokens(annotations, position, line)) is not None:
-                yield position, tokens[0], tokens[1], split, tokens[2], {}
-
-
-def _birds_table_row(
-    annotations: Annotations, position: str, line: str
-) -> tuple[str, str, str, list[str], dict[str, Any]] | None:
-    cells = [
-        cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
-        for cell in line.split("\t")
-    ]
-    if tuple(cells) == _BIRDS:
-        return None
-    if len(cells) != len(_BIRDS):
-        annotations.reject(position, f"bad row: {len(cells)} columns, not {len(_BIRDS)}")
-        return None
-    record = dict(zip(_BIRDS, cells, strict=True))
-    first, second = (re.search(r"/photos/(\d+)", record[key]) for key in ("img1ImgURL", "img2ImgURL"))
-    if first is None or second is None:
-        annotations.reject(position, f"no pair id: {record['img1ImgURL']!r}, {record['img2ImgURL']!r}")
-        return None
-    meta = {key: record[key] for key in _BIRDS_META}
-    return first.group(1), second.group(1), record["split"], [record["description"]], meta
-
-
-def _birds_tokens(annotations: Annotations, position: str, line: str) -> tuple[str, str, list[str]] | None:
-    try:
-        record = parse_json(line, keep_surrogates=True)
-    except JsonError as exc:
-        annotations.reject(position, f"bad row: {exc}")
-        return None
-    if not isinstance(record, dict):
-        annotations.reject(position, f"bad row: {type(record).__name__}, not an object")
-        return None
-    first, second = (annotations.name_in(position, record, key) for key in ("img1", "img2"))
-    description = record.get("description")
-    if not isinstance(description, list) or not all(isinstance(tokens, list) for tokens in description):
-        description = [description]
-    sentences = [annotations.texts_in(position, tokens, "description") for tokens in description]
-    if not first or not second or None in sentences:
-        return None
-    return first, second, [" ".join(tokens) for tokens in sentences if tokens is not None]
 
 
 READERS: dict[Format, ReadPairs] = {

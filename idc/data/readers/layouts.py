@@ -122,7 +122,7 @@ def _official(annotations: Annotations) -> Iterator[Layout]:
         yield Layout("spot_the_diff", name, {"spot_the_diff": SpotTheDiffConfig(protocol="single")})
     if name := _split_files(annotations, ("img0", "img1", "sents"), "", "dataset/adobe/", "data/"):
         yield Layout("image_editing_request", name)
-    if name := _birds_table(annotations) or _split_files(annotations, ("img1", "img2", "description"), ""):
+    if name := _birds_table(annotations):
         yield Layout("birds_to_words", name)
     if name := annotations.find("LevirCCcaptions.json"):
         yield Layout("levir", name)

@@ -26,7 +26,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from idc.data import files
@@ -44,8 +44,6 @@ NUMBERED = "no pair_id: the pairs are named by their rows, from 0"
 _ONE_VALUE = ("split", "change_type", "mask")
 """Columns in which the records of one pair must agree."""
 _DELIMITERS: tuple[str, ...] = (",", ";", "\t")
-_SEPARATOR = re.compile(r'"?sep=([^"])"?')
-"""The first line by which Excel names the delimiter."""
 _ARRAY_BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*(?:\{|\]|$)")
 _BETWEEN = re.compile(r"[, \t\r\n]*")
 _DECODER = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
@@ -82,9 +80,11 @@ class TableReader:
         if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in data[:4]:
             raise ValueError(f"{table} is UTF-16; save it as UTF-8 (in Excel: CSV UTF-8)")
         lines = list(enumerate(data.splitlines(keepends=True), start=1))  # of bytes: LF, CRLF and CR end a line
-        self._header, self._delimiter, begin = self._csv_header(lines) if format == "csv" else ([], ",", 0)
+        self._header, self._delimiter = list[str](), ","
+        if format == "csv":
+            self._header, self._delimiter = self._csv_header(lines.pop(0)[1] if lines else b"")
         array = format == "jsonl" and _ARRAY_BEGIN.match(data) is not None
-        self._scan(_array_elements(data) if array else lines[begin:])
+        self._scan(_array_elements(data) if array else lines)
         if not self.num_chunks:
             raise ValueError(f"{table} has no rows")
         other = sorted(set(self._header) - KNOWN)
@@ -189,21 +189,18 @@ class TableReader:
             record["captions"] = record["captions"].split("|")
         return record
 
-    def _csv_header(self, lines: Sequence[tuple[int, bytes]]) -> tuple[list[str], str, int]:
-        """The names of the columns, the delimiter that yields most known ones, and the number of lines before the
-        rows."""
-        name, begin, delimiters = self._table.name, 1, _DELIMITERS
+    def _csv_header(self, line: bytes) -> tuple[list[str], str]:
+        """The names of the columns, and the delimiter that yields most known ones."""
+        name = self._table.name
         try:
-            text, *more = [decode_text(raw).rstrip("\r\n") for _, raw in lines[:2]] or [""]
-            if match := _SEPARATOR.fullmatch(text):
-                text, begin, delimiters = more[0] if more else "", 2, (match[1],)
+            text = decode_text(line).rstrip("\r\n")
         except ValueError as exc:
             raise ValueError(f"{name} is {exc}") from exc
-        headers = {mark: next(csv.reader([text], delimiter=mark, skipinitialspace=True), []) for mark in delimiters}
+        headers = {mark: next(csv.reader([text], delimiter=mark, skipinitialspace=True), []) for mark in _DELIMITERS}
         headers = {mark: [column.strip() for column in header] for mark, header in headers.items()}
         delimiter = max(headers, key=lambda mark: len(KNOWN.intersection(headers[mark])))
         check_columns(headers[delimiter], name)
-        return headers[delimiter], delimiter, begin
+        return headers[delimiter], delimiter
 
 
 def _array_elements(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -229,14 +229,14 @@ class _Progress:
         """The pairs that cannot be described, with reasons.
 
         Raises:
-            NotAnswered: pairs are without an answer, and the job does not give up.
+            NotAnswered: pairs are without an answer.
         """
-        if self.unanswered and not self.job.give_up:
+        if self.unanswered:
             pair_id, reason = next(iter(self.unanswered.items()))
             raise NotAnswered(
                 f"{len(self.unanswered)} of {self.total} pairs have no answer, the first one, {pair_id}: {reason}"
             )
-        return {**self.rejected, **{pair: f"no answer: {reason}" for pair, reason in self.unanswered.items()}}
+        return self.rejected
 
 
 def answers_to(

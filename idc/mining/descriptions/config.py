@@ -26,7 +26,7 @@ class OracleConfig(ConfigModel):
 
 
 _OF_MODELS = (
-    "prompt", "instruction", "image_captions", "asks", "temperature", "max_tokens", "max_side", "give_up", "log",
+    "prompt", "instruction", "image_captions", "asks", "temperature", "max_tokens", "max_side", "log",
 )  # fmt: skip
 """Settings that the oracle does not use."""
 
@@ -61,9 +61,6 @@ class DescribeJob(ConfigModel):
     max_side: int | None = Field(default=1024, ge=16)
     """Longer side of the images sent, in pixels; larger images are downscaled, because they are paid by their size.
     null: as they are."""
-    give_up: bool = False
-    """Reject pairs that the endpoint does not answer within the attempts. By default the job then ends with status 1,
-    and the same command asks for them again."""
     log: str | None = None
     """File of all answers, also the refused ones (JSON lines, local); it is never deleted, not even by --overwrite.
     Default: answers.jsonl in `out`."""

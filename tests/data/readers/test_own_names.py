@@ -17,10 +17,6 @@ from tests.folders import read_chunks
 HEAD, P1, P2 = "pair_id,before,after,caption", "p1,i/1.png,i/2.png,gone", 'p2,i/3.png,i/4.png,"a, b"'
 TABLES: dict[str, list[str]] = {
     "rows of empty cells": [HEAD, ",,,", P1, P2, " , ,,", ",,,,,"],
-    "sep=": ["sep=;\r", HEAD.replace(",", ";") + "\r", P1.replace(",", ";") + "\r", "p2;i/3.png;i/4.png;a, b\r"],
-    "sep=|, with a mark": [
-        '\ufeff"sep=|"', HEAD.replace(",", "|"), P1.replace(",", "|"), "p2|i/3.png|i/4.png|a, b",
-    ],
     "spaces after commas": [
         '"pair_id", "before", "after", "caption"', "p1, i/1.png, i/2.png , gone", 'p2, "i/3.png", i/4.png, "a, b"',
     ],
