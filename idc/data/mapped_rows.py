@@ -147,51 +147,35 @@ def _convert(target: str, source: files.Location, columns: Sequence[str] | None,
         if os.path.exists(target):  # another process wrote it while this one waited
             return
         schema = read_schema(source, columns)
-        images = [_ImageDeduplicator(name) for name in schema.names if name in IMAGE_COLUMNS]
+        images = [name for name in schema.names if name in IMAGE_COLUMNS]
+        first: dict[str, dict[bytes, int]] = {name: {} for name in images}
+        """Image column -> digest of a value -> its first row."""
+        empty = schema.empty_table()
         for image in images:
-            schema = image.stored_schema(schema)
-        name = f".{os.path.basename(target)}.{os.getpid()}.partial"
+            empty = _first_values_only(empty, image, first[image], 0)
+        name, start = f".{os.path.basename(target)}.{os.getpid()}.partial", 0
         with (
             replacing(target, name) as partial,
             pa.OSFile(str(partial), "wb") as sink,
-            pa.ipc.new_file(sink, schema) as writer,
+            pa.ipc.new_file(sink, empty.schema) as writer,
         ):
             for table in iter_tables(source, columns, split, batch_size=64):
                 for image in images:
-                    table = image.stored(table)
+                    table = _first_values_only(table, image, first[image], start)
+                start += table.num_rows
                 for batch in table.combine_chunks().to_batches():
                     writer.write_batch(batch)
 
 
-class _ImageDeduplicator:
+def _first_values_only(table: pa.Table, column: str, first: dict[bytes, int], start: int) -> pa.Table:
     """Leaves a value of an image column in the first row that has it, and empty in the others; a further column, the
-    last one, has the number of that first row."""
-
-    def __init__(self, column: str) -> None:
-        self.column = column
-        self._rows = 0
-        self._first: dict[bytes, int] = {}
-        """Digest of a value -> its first row."""
-
-    def stored_schema(self, schema: pa.Schema) -> pa.Schema:
-        number = schema.get_field_index(self.column)
-        schema = schema.set(number, schema.field(number).with_nullable(True))
-        return schema.append(pa.field(self.column + _FIRST_ROW, pa.int64(), False))
-
-    def stored(self, table: pa.Table) -> pa.Table:
-        """The next rows of the folder."""
-        schema = self.stored_schema(table.schema)
-        values = table[self.column].to_pylist()
-        holders = [self._first.setdefault(_digest(value), self._rows + row) for row, value in enumerate(values)]
-        first = [
-            value if holder == self._rows + row else None
-            for row, (value, holder) in enumerate(zip(values, holders, strict=True))
-        ]
-        self._rows += len(values)
-        number = schema.get_field_index(self.column)
-        columns = [*table.columns, pa.array(holders, pa.int64())]
-        columns[number] = pa.array(first, schema.field(number).type)
-        return pa.table(columns, schema=schema)
+    last one, has the number of that first row. ``start`` is the number of the table's first row."""
+    values, number = table[column].to_pylist(), table.schema.get_field_index(column)
+    holders = [first.setdefault(_digest(value), row) for row, value in enumerate(values, start)]
+    stored = [value if holders[i] == start + i else None for i, value in enumerate(values)]
+    field = table.schema.field(number).with_nullable(True)
+    table = table.set_column(number, field, pa.array(stored, field.type))
+    return table.append_column(pa.field(column + _FIRST_ROW, pa.int64(), False), pa.array(holders, pa.int64()))
 
 
 def _digest(value: bytes | list[bytes]) -> bytes:

@@ -1,4 +1,4 @@
-"""Regions of a mask: equal to a second implementation, and the settings that undo the notebook's bugs."""
+"""Regions and classes of a mask: equal to a second implementation; values; settings that undo the notebook's bugs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from idc.changeimti.change_regions import (
     BUILDING,
+    GREYS,
     POSITIONS,
     ROAD,
     class_masks,
@@ -15,7 +16,9 @@ from idc.changeimti.change_regions import (
     grid_position,
     regions_in_words,
 )
+from idc.changeimti.class_masks import CLASSES, class_map
 from idc.changeimti.config import RegionConfig
+from idc.data.images import encode_png
 from tests.changeimti.naive_regions import naive_regions
 from tests.changeimti.small_mci import PIXEL, ROAD_LEFT, label_of
 
@@ -97,3 +100,19 @@ def test_labels_have_their_values_and_other_colours_are_named() -> None:
         class_masks(label)
     regions = {name: find_regions(mask, DEFAULT) for name, mask in class_masks(label_of(ROAD_LEFT, PIXEL)).items()}
     assert regions_in_words(regions) == "1 road", "what has no area is not counted"
+
+
+def test_values_are_classes_in_grey_and_in_three_channels() -> None:
+    mask = np.array([[0, 128, 255], [255, 0, 128]], np.uint8)
+    expected = [[0, 1, 2], [2, 0, 1]]
+    for pixels in (mask, np.repeat(mask[..., None], 3, axis=2)):
+        assert class_map(encode_png(pixels)).tolist() == expected
+    assert CLASSES == ("background", "road", "building")
+    assert np.array_equal(np.array([0, *GREYS.values()])[class_map(encode_png(mask))], mask)
+
+
+def test_other_values_and_colours_are_refused_by_name() -> None:
+    pixels = np.zeros((2, 3, 3), np.uint8)
+    pixels[1, 2] = 254
+    with pytest.raises(ValueError, match=r"1 pixel of another colour, first RGB .* at row 1, column 2"):
+        class_map(encode_png(pixels))

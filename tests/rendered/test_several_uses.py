@@ -14,7 +14,7 @@ from idc.rendered.render import open_rendering
 from idc.robustness.build import open_corruption as open_corruption
 from idc.systems.twincap.truth import PARTS, UNKNOWN, pair_truth
 from tests.rendered.test_several import TINY
-from tests.robustness.test_build import rows
+from tests.robustness.test_robustness import rows
 
 
 @pytest.fixture(scope="module")

@@ -105,12 +105,8 @@ def outside_rows(tree: files.Tree, root: files.Location) -> list[dict[str, Any]]
 
 def printable(text: str) -> str:
     """Text with bytes that were not UTF-8 written as ``\\xff``."""
-    raw = text.encode("utf-8", "surrogateescape") if _only_escapes(text) else text.encode("utf-8", "replace")
-    return raw.decode("utf-8", "backslashreplace")
-
-
-def _only_escapes(text: str) -> bool:
-    return not any("\ud800" <= c < "\udc80" or "\udcff" < c <= "\udfff" for c in text)
+    unknown = any("\ud800" <= c < "\udc80" or "\udcff" < c <= "\udfff" for c in text)  # no bytes stand behind them
+    return text.encode("utf-8", "replace" if unknown else "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def rows_to_batch(rows: list[dict[str, Any]]) -> Batch:

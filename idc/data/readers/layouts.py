@@ -182,13 +182,10 @@ def _general(root: files.Location, follow_links: bool) -> Iterator[Layout]:
     if MANIFEST not in inside and (part := next((n for n in top if n.suffix == ".parquet"), None)):
         yield Layout("parquet", str(part))
     for table in top:
-        if (format := _TABLES.get(table.suffix.lower())) and _names_pairs(root / str(table)):
-            yield Layout(format, str(table), source=str(table))
-
-
-def _names_pairs(table: files.Location) -> bool:
-    first = _begin(table).partition(b"\n")[0]
-    return b"before" in first and b"after" in first
+        if format := _TABLES.get(table.suffix.lower()):
+            first = _begin(root / str(table)).partition(b"\n")[0]
+            if b"before" in first and b"after" in first:
+                yield Layout(format, str(table), source=str(table))
 
 
 def _begin(file: files.Location) -> bytes:

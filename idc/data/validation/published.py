@@ -131,7 +131,9 @@ def compare_counts(name: SetName, counted: Mapping[str, Counts], reasons: Sequen
     for count, published in expected.counts.items():
         if count not in counted:
             continue
-        numbers = _in_all(counted[count]) if ALL in published else counted[count]
+        numbers = counted[count]
+        if ALL in published:
+            numbers = {ALL: numbers.get(ALL, sum(numbers.values()))}
         pertinent = {split: number for split, number in published.items() if split not in absent}
         numbers = {split: numbers.get(split, 0) for split in pertinent}
         agrees = numbers == pertinent if pertinent else None
@@ -158,10 +160,6 @@ def compare_counts(name: SetName, counted: Mapping[str, Counts], reasons: Sequen
         name=name, title=expected.title, source=expected.source, lines=lines, absent_splits=absent, explained=explained,
         agrees=agrees,
     )  # fmt: skip
-
-
-def _in_all(numbers: Counts) -> dict[str, int]:
-    return {ALL: numbers.get(ALL, sum(numbers.values()))}
 
 
 def _numbers(counts: Counts) -> str:
