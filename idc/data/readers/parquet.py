@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,7 +83,8 @@ class ParquetReader:
         if not self.num_rows:
             raise ValueError(f"{source} has no rows")
         self._file: tuple[int, pa.NativeFile, pq.ParquetFile] | None = None
-        self._open: tuple[int, _GroupRows] | None = None
+        self._open: tuple[int, int, Iterator[Record]] | None = None
+        """The row group that is being read, the rows of it that were read, and the others."""
         self._duplicates: set[int] = set()
         self._numbered = self.all_split = not each_row
         hashed = self._scan(footers)
@@ -115,7 +117,7 @@ class ParquetReader:
             hashed.update(f"/{name} ".encode("utf-8", "surrogateescape") + footer.raw)
             scanned = {"pair_id", "split"}.intersection(footer.columns)
             for group, rows in enumerate(() if self._each_row else footer.rows):
-                for record in self._group(number, group, ()).rows(0, rows) if scanned else [{}] * rows:
+                for record in islice(self._group(number, group, ()), rows) if scanned else [{}] * rows:
                     value = None if isinstance(record, str) else record.get("pair_id")
                     self.all_split &= isinstance(record, str) or record.get("split") not in (None, "")
                     self._numbered &= value in (None, "")
@@ -159,12 +161,15 @@ class ParquetReader:
             if first >= stop:
                 return
             number, group = self._groups[index].tolist()
-            if self._open is None or self._open[0] != index or self._open[1].position > start - first:
-                self._open = index, self._group(number, group, self._columns)
-            records = self._open[1].rows(max(0, start - first), min(int(self._ends[index]), stop) - first)
-            yield from ((self._names[number], record) for record in records)
+            begin, end = max(0, start - first), min(int(self._ends[index]), stop) - first
+            if self._open is None or self._open[0] != index or self._open[1] > begin:
+                self._open = index, 0, self._group(number, group, self._columns)
+            _, position, records = self._open
+            self._open = None  # until these are read: an error ends the iterator
+            yield from ((self._names[number], record) for record in islice(records, begin - position, end - position))
+            self._open = index, end, records
 
-    def _group(self, number: int, group: int, columns: Sequence[str] | None) -> _GroupRows:
+    def _group(self, number: int, group: int, columns: Sequence[str] | None) -> Iterator[Record]:
         if self._file is None or self._file[0] != number:  # the last file is kept open: its footer may be long
             if self._file is not None:
                 self._file[2].close(force=True)  # without it pyarrow leaves open a stream that it was given
@@ -174,52 +179,32 @@ class ParquetReader:
         _, stream, parquet = self._file
         if columns is not None:
             columns = [name for name in parquet.schema_arrow.names if name in ("pair_id", "split", *columns)]
-        return _GroupRows(stream, parquet, group, columns, min(_DECODED, self._chunk_size))
+        return _group_records(stream, parquet, group, columns, min(_DECODED, self._chunk_size))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_file": None, "_open": None}
 
 
-class _GroupRows:
-    """A row group, read from its beginning as far as needed, ``size`` rows at a time."""
+def _group_records(
+    stream: pa.NativeFile, parquet: pq.ParquetFile, group: int, columns: Sequence[str] | None, size: int
+) -> Iterator[Record]:
+    """The records of a row group, ``size`` rows decoded at a time; from a damaged page on, its error without end.
 
-    def __init__(
-        self, stream: pa.NativeFile, parquet: pq.ParquetFile, group: int, columns: Sequence[str] | None, size: int
-    ) -> None:
-        self.position = 0
-        self._stream, self._group = stream, parquet.metadata.row_group(group)
-        self._batches = parquet.iter_batches(size, row_groups=[group], columns=columns, use_threads=False)
-        self._left: pa.RecordBatch | str | None = None
-
-    def rows(self, start: int, stop: int) -> list[Record]:
-        """Rows ``start`` to ``stop`` of the group; ``start`` is not before ``position``.
-
-        Raises:
-            OSError: the bytes cannot be fetched.
-        """
-        rows: list[Record] = []
-        while self.position < stop:
-            batch = self._left if self._left is not None else self._next()
-            if isinstance(batch, str):  # the error of all that follow
-                rows += [batch] * (stop - max(start, self.position))
-                self.position, self._left = stop, batch
-                break
-            skipped = min(max(0, start - self.position), batch.num_rows)
-            used = min(batch.num_rows, stop - self.position)
-            rows += _records(batch.slice(skipped, max(0, used - skipped)))
-            self.position += used
-            self._left = batch.slice(used) if used < batch.num_rows else None
-        return rows
-
-    def _next(self) -> pa.RecordBatch | str:
-        try:
-            return next(self._batches)
-        except (*_DAMAGE, StopIteration) as exc:
-            damage = f"unreadable row: the Parquet page of it is damaged, {exc or 'it ends early'}"
-        for column in (self._group.column(i) for i in range(self._group.num_columns)):  # raises if they cannot be read
-            self._stream.seek(column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset)
-            self._stream.read(column.total_compressed_size)
-        return damage
+    Raises:
+        OSError: the bytes cannot be fetched.
+    """
+    damage: object = "it ends early"
+    try:
+        for batch in parquet.iter_batches(size, row_groups=[group], columns=columns, use_threads=False):
+            yield from _records(batch)
+    except _DAMAGE as exc:
+        damage = exc
+    metadata = parquet.metadata.row_group(group)
+    for column in map(metadata.column, range(metadata.num_columns)):  # raises if they cannot be read
+        stream.seek(column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset)
+        stream.read(column.total_compressed_size)
+    while True:
+        yield f"unreadable row: the Parquet page of it is damaged, {damage}"
 
 
 def _files_of(
