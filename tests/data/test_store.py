@@ -223,7 +223,7 @@ def test_equal_images_of_several_rows_are_mapped_once(tmp_path: Path) -> None:
     assert mapped.list_lengths("images").tolist() == [2] * 40 + [1]
     assert next((tmp_path / "cache").glob("*.arrow")).stat().st_size < 100_000
 
-    pairs = [{**row, "before": blobs[n % 3], "after": blobs[n % 5]} for n, row in enumerate(rows(0, 300))]
+    pairs = [{**row, "before": blobs[n // 40], "after": blobs[n % 5]} for n, row in enumerate(rows(0, 300))]
     source = write_rows(tmp_path / "pairs", pairs)
     mapped = pickle.loads(pickle.dumps(MappedRows(source, cache_dir=tmp_path / "cache2")))
     assert list(mapped) == pairs
