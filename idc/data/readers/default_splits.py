@@ -33,8 +33,6 @@ from idc.data.schema import SPLITS
 from idc.data.validation.duplicates import digest
 from idc.util.progress import tracked
 
-_SPLIT_BY_LAYOUT: frozenset[Format] = frozenset({"instruct_pix2pix"})
-"""Formats whose readers give every pair a split; checking it would be slow."""
 _READERS = 8
 """Images read at the same time."""
 _NOT_GIVEN, _NO_PAIR = -1, -2
@@ -45,7 +43,7 @@ def with_default_splits(
     source: PairReader, format: Format, config: ImportConfig, *, progress: bool = False
 ) -> PairReader:
     """The source with a split for every pair; the source itself if all pairs have one."""
-    if format in _SPLIT_BY_LAYOUT or not _lacks_splits(source):
+    if format == "instruct_pix2pix" or not _lacks_splits(source):  # all its pairs have one; to look would be slow
         return source
     groups = _Groups(config.max_pixels if source.extra.get("images", True) else None, source.reader)
     chunks = range(source.num_chunks)
