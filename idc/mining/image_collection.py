@@ -54,11 +54,12 @@ class ImageCollection:
         return -(-len(self.names) // self.chunk_size)
 
     def read(self, chunk_id: int) -> Batch:
-        places = range(len(self.names))[chunk_id * self.chunk_size : (chunk_id + 1) * self.chunk_size]
-        images = [self._image(self.names[place]) for place in places]
+        first = chunk_id * self.chunk_size
+        names = self.names[first : first + self.chunk_size]
+        images = [self._image(name) for name in names]
         return {
-            "place": list(places),
-            "image_id": [printable(self.names[place]) for place in places],
+            "place": list(range(first, first + len(names))),
+            "image_id": [printable(name) for name in names],
             "data": [data for data, _ in images],
             "error": [error for _, error in images],
         }

@@ -15,7 +15,7 @@ from tests.data.small_sets import clevr_change, spot_the_diff
 from tests.docs.checks import ROOT
 from tests.docs.own_pairs import own_pairs
 from tests.docs.recipes import run
-from tests.mining.heaps import make_heap
+from tests.mining.small_collection import write_images
 from tests.systems.procap.world import World
 
 
@@ -45,7 +45,7 @@ def make_workplace(world: World, captioner: Path, folder: Path) -> Path:
         rows = csv.writer(file)
         rows.writerow(["pair_id", "before", "after"])
         rows.writerows([f"{n:03}", f"my_pairs/before/{n:03}.jpg", f"my_pairs/after/{n:03}.jpg"] for n in range(4))
-    make_heap(folder / "photos", scenes=6)
+    write_images(folder / "photos", scenes=6)
     clevr_change().write(folder / "CLEVR_FOLDER")
     qag360k(folder / "QAG-360K")
     cdvqa(folder / "CDVQA")

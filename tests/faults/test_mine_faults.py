@@ -19,7 +19,7 @@ def run(monkeypatch: pytest.MonkeyPatch, images: Path, out: Path, *settings: str
     mine_pairs.main()
 
 
-def test_a_heap_with_unreadable_images(
+def test_unreadable_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images, out = tmp_path / "images", tmp_path / "out"
@@ -41,7 +41,7 @@ def test_a_heap_with_unreadable_images(
     assert "cut.png: truncated image" in (out / "mining.html").read_text(encoding="utf-8")
 
 
-def test_a_heap_without_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "readme.txt").write_text("nothing here")
     with pytest.raises(SystemExit, match=r"has no images: left out: 1 \.txt files$"):

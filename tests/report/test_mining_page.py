@@ -33,7 +33,7 @@ def mined(tmp_path_factory: pytest.TempPathFactory) -> tuple[MinePairsJob, Manif
     return config, manifest, (root / "out" / PAGE).read_text(encoding="utf-8")
 
 
-def test_the_images_of_the_page_add_up_to_the_heap(mined: tuple[MinePairsJob, Manifest, str]) -> None:
+def test_the_images_of_the_page_add_up_to_the_collection(mined: tuple[MinePairsJob, Manifest, str]) -> None:
     _, manifest, page = mined
     table = page.partition("Every image of the collection")[2].partition("</table>")[0]
     counts = [int(cell) for cell in re.findall(r"<td>(\d+)</td>", table)]

@@ -28,7 +28,7 @@ def write_pairs(folder: Path, count: int, **changed: Any) -> str:
     rows = []
     for number in range(count):
         pair = {
-            "pair_id": f"p{number:02}", "before": image(number, False), "after": image(number, True), "source": "heap",
+            "pair_id": f"p{number:02}", "before": image(number, False), "after": image(number, True), "source": "cc3m",
             "split": "val" if number % 4 == 3 else "train", "captions": ("an old caption",), "meta": {"number": number},
         }  # fmt: skip
         rows.append(ChangePair(**{**pair, **changed.get(f"p{number:02}", {})}))
