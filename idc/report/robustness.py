@@ -19,10 +19,10 @@ from idc.evaluation.job import finished_evaluation
 from idc.evaluation.job import run_evaluation as evaluate
 from idc.evaluation.record import Evaluation
 from idc.metrics.change_maps import MODEL, PIXELS
-from idc.report.collect import environment
 from idc.report.config import RobustnessJob
 from idc.report.leaderboard.scored_runs import CLEAN, ROBUSTNESS
 from idc.report.page import Table
+from idc.report.run_page import environment
 from idc.robustness.build import open_corruption
 from idc.util.atomic import write_text
 from idc.util.units import score_text

@@ -12,9 +12,9 @@ from idc.data.images import encode_png
 from idc.data.schema import ChangePair
 from idc.evaluation import record as ev
 from idc.evaluation.score import evaluate_captions
-from idc.report.collect import by_score, collect, spread_over_types
 from idc.report.config import ReportJob
 from idc.report.page import Cards
+from idc.report.run_page import by_score, collect, spread_over_types
 from tests.conftest import Command
 from tests.folders import write_rows
 from tests.report.html_page import HtmlPage

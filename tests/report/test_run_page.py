@@ -11,7 +11,7 @@ import pytest
 from idc.evaluation.record import Baseline, Evaluation, Subset, Training
 from idc.metrics.changes import agreement
 from idc.metrics.hallucination import hallucination, truth_of
-from idc.report import run
+from idc.report import run_page as run
 from idc.report.page import Card, Cards, Page, Section
 from idc.report.pair_cards import pair_card
 from tests.report.html_page import HtmlPage

@@ -13,7 +13,7 @@ from idc.data.config import ValidateJob
 from idc.data.images import encode_png
 from idc.data.validation.report import validation_table
 from idc.data.validation.run import ValidationFindings, validate
-from idc.report.validation.validation_page import page_path, validation_page, write_validation_page
+from idc.report.validation_page import page_path, validation_page, write_validation_page
 from tests.data.readers.test_own import put
 
 
