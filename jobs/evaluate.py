@@ -113,7 +113,7 @@ def captions_command() -> None:
     from cluster.session import run_chunks
     from idc.captioning.loading import artifact_folder
     from idc.evaluation.job import finished_evaluation, run_evaluation
-    from idc.evaluation.table import evaluation_table
+    from idc.evaluation.record import evaluation_table
     from idc.metrics.java import JavaError
     from idc.next_command import after_evaluation
     from idc.report.run_page import evaluation_page

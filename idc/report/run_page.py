@@ -14,9 +14,13 @@ from typing import Any
 from idc.data.images import decode_image
 from idc.data.schema import CHANGE_TYPES
 from idc.data.store import iter_rows, read_manifest
-from idc.evaluation.baselines import CONSTANT, NEAREST, TRAINED, TRUTH
+from idc.evaluation.baselines import load_comparable
 from idc.evaluation.record import (
+    CONSTANT,
     EVALUATION,
+    NEAREST,
+    TRAINED,
+    TRUTH,
     Baseline,
     Evaluation,
     ScoredCaption,
@@ -27,7 +31,6 @@ from idc.evaluation.record import (
     load_predictions,
     spread,
 )
-from idc.evaluation.trained_baseline import load_comparable
 from idc.metrics.changes import UNCLEAR, TypeAgreement
 from idc.metrics.difference_lists import F1
 from idc.metrics.hallucination import INVENTED, MISSED, Hallucination

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from idc.evaluation.effects import SeededEffect
 from idc.evaluation.record import Spread
+from idc.evaluation.significance import SeededEffect
 from idc.report.page import (
     SCORES_NOTE,
     Bullets,

@@ -10,9 +10,9 @@ import numpy as np
 
 from idc.data.schema import NO_CHANGE
 from idc.data.store import iter_rows
-from idc.evaluation.effects import SeededEffect, seeded_effect
 from idc.evaluation.record import load_evaluation, load_predictions
 from idc.evaluation.rendered_truth import rendered_truth
+from idc.evaluation.significance import SeededEffect, seeded_effect
 from idc.metrics.difference_lists import F1
 from idc.metrics.hallucination import hallucination
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from idc.evaluation.effects import seeded_effect
+from idc.evaluation.significance import seeded_effect
 
 T_975 = {3: 3.182446, 4: 2.776445, 6: 2.446912, 1e9: 1.959964}
 """Quantiles of Student's distribution, from a printed table."""

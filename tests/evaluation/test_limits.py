@@ -16,10 +16,10 @@ from idc.data.images import encode_png
 from idc.data.schema import ChangePair
 from idc.evaluation import record as ev
 from idc.evaluation.job import run_evaluation
+from idc.evaluation.record import evaluation_table
 from idc.evaluation.references import read_references
 from idc.evaluation.score import evaluate_captions
 from idc.evaluation.significance import compare_systems
-from idc.evaluation.table import evaluation_table
 from idc.metrics.protocols import ProtocolName, get_protocol
 from tests.captioning.toy import ToyCaptioner
 from tests.evaluation.test_evaluate import QUICK, job, predictions

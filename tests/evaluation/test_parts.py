@@ -12,8 +12,8 @@ from idc.config import load
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import run_evaluation
+from idc.evaluation.record import evaluation_table
 from idc.evaluation.score import evaluate_captions
-from idc.evaluation.table import evaluation_table
 from idc.metrics.changes import LEVIR_NO_CHANGE
 from idc.metrics.protocols import get_protocol
 from tests.conftest import Command

@@ -15,9 +15,9 @@ from idc.data.schema import ChangePair
 from idc.evaluation import record as ev
 from idc.evaluation.config import CompareJob, EvaluateJob
 from idc.evaluation.job import run_evaluation
+from idc.evaluation.record import evaluation_table
 from idc.evaluation.rendered_truth import rendered_truth
 from idc.evaluation.significance import compare_evaluations, comparison_table
-from idc.evaluation.table import evaluation_table
 from idc.metrics.difference_lists import F1, INVENTED, PRECISION, PROTOCOL, RECALL
 from idc.rendered.differences import DIFFERENCES
 from idc.rendered.sentences import several_captions

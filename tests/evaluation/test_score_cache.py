@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from idc.evaluation.score_cache import ScoreCache
+from idc.evaluation.score import ScoreCache
 
 
 class Made:

@@ -14,10 +14,10 @@ from idc.data.images import encode_png
 from idc.data.pipeline import run_local
 from idc.data.schema import ChangePair
 from idc.evaluation import record as ev
+from idc.evaluation.baselines import training_of
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import finished_evaluation, run_evaluation
-from idc.evaluation.table import evaluation_table
-from idc.evaluation.trained_baseline import training_of
+from idc.evaluation.record import evaluation_table
 from idc.sweep.steps import score_baselines
 from tests.folders import write_rows
 

@@ -18,9 +18,8 @@ from idc.config import first_error
 from idc.data.store import fingerprint
 from idc.evaluation.answers import RESULT as ANSWERS
 from idc.evaluation.answers import AnswerScores
-from idc.evaluation.baselines import TRUTH
 from idc.evaluation.provenance import UNKNOWN_COMMIT
-from idc.evaluation.record import EVALUATION, Baseline, Evaluation, Interval, Spread, spread
+from idc.evaluation.record import EVALUATION, TRUTH, Baseline, Evaluation, Interval, Spread, spread
 from idc.metrics.difference_lists import F1
 from idc.metrics.hallucination import wilson
 from idc.report.leaderboard.published_rows import ALL, DataSet, load_published, published_rows
