@@ -17,7 +17,6 @@ from idc.data.schema import ChangePair
 from idc.evaluation import record as ev
 from idc.evaluation.job import run_evaluation
 from idc.evaluation.record import evaluation_table
-from idc.evaluation.references import read_references
 from idc.evaluation.score import evaluate_captions
 from idc.evaluation.significance import compare_systems
 from idc.metrics.protocols import ProtocolName, get_protocol
@@ -41,7 +40,7 @@ def test_what_cider_is_not_defined_for_is_a_dash_with_its_reason(
     assert json.loads((tmp_path / "evaluation.json").read_text())["scores"]["CIDEr"] is None
     (read,) = ev.load_predictions(tmp_path)
     assert math.isnan(read.scores["CIDEr"])
-    assert set(compare_systems([read], [read], "coco", resamples=10, exchanges=10).metrics) == set(single.intervals)
+    assert set(compare_systems([read], [read], "coco", resamples=10).metrics) == set(single.intervals)
     assert math.isnan(ev.aggregate([single, single]).scores["CIDEr"].std)
 
 
@@ -103,6 +102,3 @@ def test_a_change_flag_is_read_as_people_write_it(tmp_path: Path) -> None:
     out = tmp_path / "out"
     run_evaluation(job(tmp_path / "pairs", out, artifact=None, predictions=str(file), nearest_train_pairs=0))
     assert [row.changed for row in ev.load_predictions(out)] == changed
-    levir = [{"filename": f"{i}.png", "changeflag": f, "sentences": [{"raw": "same"}]} for i, f in enumerate(flags)]
-    (tmp_path / "r.json").write_text(json.dumps({"images": levir}))
-    assert [row.changed for row in read_references(tmp_path / "r.json")] == changed

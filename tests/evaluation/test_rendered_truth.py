@@ -111,11 +111,10 @@ def test_planted_errors_show_in_the_scores_and_in_every_row(evaluated: Path, dra
 
 
 def test_two_systems_are_compared_by_their_lists_too(evaluated: Path) -> None:
-    compared = compare_evaluations(CompareJob(a=str(evaluated / "wrong"), b=str(evaluated / "true"), exchanges=500))
+    compared = compare_evaluations(CompareJob(a=str(evaluated / "wrong"), b=str(evaluated / "true")))
     row = compared.metrics[F1]
     assert row.difference > 0.1
     assert 0 < row.interval.low < row.difference < row.interval.high
-    assert row.p < 0.01
     assert f"\n{F1}" in comparison_table(compared)
 
 
