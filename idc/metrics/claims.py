@@ -33,8 +33,7 @@ from typing import NamedTuple
 
 from idc.data.schema import NO_CHANGE
 from idc.metrics import claim_words as vocab
-from idc.metrics.changes import clauses_of, named_type
-from idc.metrics.no_change import DISTRACTORS
+from idc.metrics.changes import DISTRACTORS, clauses_of, named_type
 
 Attributes = frozenset[tuple[str, str]]
 """Some (attribute, value) pairs: ``{("color", "red"), ("shape", "cube")}``."""
