@@ -22,8 +22,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator
 from idc.config import first_error
 from idc.metrics import changes
 from idc.metrics.change_maps import ChangeMaps, change_map_table
-from idc.metrics.difference_lists import DifferenceScores, Matched, difference_table, worded
-from idc.metrics.hallucination import Hallucination, hallucination_table, wilson
+from idc.metrics.scene_scores import (
+    INVENTED,
+    INVENTED_CHANGE,
+    MISSED_CHANGE,
+    DifferenceScores,
+    Hallucination,
+    Matched,
+    wilson,
+)
 from idc.util.atomic import write_text
 from idc.util.units import score_text
 
@@ -67,7 +74,7 @@ class Prediction(_Record):
 
 
 class CaptionDifferences(_Record):
-    """The difference list of a caption (:mod:`idc.metrics.difference_lists`)."""
+    """The difference list of a caption (:mod:`idc.metrics.scene_scores`)."""
 
     scores: dict[str, float]
     """Precision, recall, F1 and invented share of the pair."""
@@ -78,7 +85,7 @@ class CaptionDifferences(_Record):
     def of(cls, matched: Matched) -> CaptionDifferences:
         """As it was matched."""
         claims = zip(matched.verdicts, matched.claims, strict=True)
-        return cls(scores=matched.scores, claims=[f"{verdict}: {worded(claim)}" for verdict, claim in claims])
+        return cls(scores=matched.scores, claims=[f"{verdict}: {claim}" for verdict, claim in claims])
 
 
 class ScoredCaption(Prediction):
@@ -353,3 +360,36 @@ def _change(change: changes.ChangeTable) -> list[str]:
     return lines + [
         f"  {actual:20}" + "".join(f"{row[name]:11d}" for name in said) for actual, row in change.table.items()
     ]
+
+
+def hallucination_table(scores: Hallucination) -> str:
+    """The rates as plain text."""
+    lines = [f"claims of the captions, {scores.pairs} pairs, {scores.changed} of them changed; 95 % intervals (Wilson)"]
+    for name, rate in scores.rates().items():
+        low, high = scores.interval(name)
+        counts, interval = f"({rate.right} of {rate.total})", f"{100 * low:.1f} to {100 * high:.1f}"
+        wanted = ", to be low" if name in (INVENTED_CHANGE, MISSED_CHANGE) else ""
+        lines.append(f"  {name:20}{rate.rate:7.1%} {counts:16} {interval:>15}  chance {rate.chance:.1%}{wanted}")
+    return "\n".join(lines)
+
+
+def difference_table(scores: DifferenceScores) -> str:
+    """The scores as plain text."""
+    lines = [
+        f"differences, {scores.protocol}: {scores.pairs} pairs, {scores.truths} true differences, "
+        f"{scores.claims} claimed: {scores.right} right, {scores.half} half right, {scores.surplus} said twice, "
+        f"{scores.invented} invented"
+    ]
+    for name, value in scores.means().items():
+        low_high = scores.intervals.get(name)
+        interval = f"  {100 * low_high[0]:.1f} to {100 * low_high[1]:.1f}" if low_high else ""
+        lines.append(f"  {name:16}{value:7.1%}{interval}" + (", to be low" if name == INVENTED else ""))
+    if scores.unchanged.total:
+        lines.append(
+            f"  unchanged pairs of which the caption says so: {scores.unchanged.right} of {scores.unchanged.total}"
+        )
+    kinds = [f"{kind} {hits.right} of {hits.total}" for kind, hits in scores.by_kind.items()]
+    lines.append(f"  found by kind: {', '.join(kinds) or 'none'}")
+    numbers = [f"{number}: {means.f1:.1%} ({means.pairs} pairs)" for number, means in scores.by_number.items()]
+    lines.append(f"  F1 by number of differences: {', '.join(numbers)}")
+    return "\n".join(lines)

@@ -59,6 +59,15 @@ class SentenceClaim:
     sides: frozenset[str] = frozenset()
     relations: tuple[tuple[str, Attributes], ...] = ()
 
+    def __str__(self) -> str:
+        """In words: "color of red cube: to blue"."""
+        parts = [" ".join(value for _, value in sorted(self.described)) or "an object"]
+        parts += sorted(self.sides)
+        parts += [f"{relation} {' '.join(value for _, value in sorted(named))}" for relation, named in self.relations]
+        old, new = (" ".join(value for _, value in sorted(side)) for side in (self.old, self.new))
+        looks = [f"from {old}"] * bool(old) + [f"to {new}"] * bool(new)
+        return f"{self.kind or 'change'} of {', '.join(parts)}" + (f": {' '.join(looks)}" if looks else "")
+
     def at(self, other: SentenceClaim) -> SentenceClaim:
         """With what the other describes, and where."""
         return replace(

@@ -32,8 +32,7 @@ from idc.evaluation.record import (
     spread,
 )
 from idc.metrics.changes import UNCLEAR, TypeAgreement
-from idc.metrics.difference_lists import F1
-from idc.metrics.hallucination import INVENTED, MISSED, Hallucination
+from idc.metrics.scene_scores import F1, INVENTED_CHANGE, MISSED_CHANGE, Hallucination
 from idc.report import page as pg
 from idc.report.config import ReportJob
 from idc.report.pair_cards import HEADLINE, pair_card
@@ -296,7 +295,7 @@ def _subsets(first: Evaluation, scored: Mapping[str, SeedSummary], metrics: Sequ
 
 
 def claims_section(evaluations: Sequence[Evaluation], others: Others) -> pg.Section:
-    """What the captions of every captioner and baseline claim (:mod:`idc.metrics.hallucination`), with intervals, or
+    """What the captions of every captioner and baseline claim (:mod:`idc.metrics.scene_scores`), with intervals, or
     with deviations if there are several seeds."""
     captioners: dict[str, Sequence[Evaluation | Baseline]] = {"model": evaluations, **others}
     captioners |= {name: [baseline] for name, baseline in evaluations[0].baselines.items()}
@@ -313,7 +312,7 @@ def claims_section(evaluations: Sequence[Evaluation], others: Others) -> pg.Sect
         "named. In brackets 95 % intervals (Wilson, at most one case per pair); with several seeds, mean and standard "
         "deviation. chance: the same captions dealt out to the pairs at random."
     )
-    head = ["", *(f"{name} (to be low)" if name in (INVENTED, MISSED) else name for name in rates)]
+    head = ["", *(f"{name} (to be low)" if name in (INVENTED_CHANGE, MISSED_CHANGE) else name for name in rates)]
     return pg.Section("Right object, right attributes", [pg.Table(head, rows, note=note, bold=[0])])
 
 

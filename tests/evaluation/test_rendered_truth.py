@@ -18,7 +18,7 @@ from idc.evaluation.job import run_evaluation
 from idc.evaluation.record import evaluation_table
 from idc.evaluation.rendered_truth import rendered_truth
 from idc.evaluation.significance import compare_evaluations, comparison_table
-from idc.metrics.difference_lists import F1, INVENTED, PRECISION, PROTOCOL, RECALL
+from idc.metrics.scene_scores import F1, INVENTED, PRECISION, PROTOCOL, RECALL
 from idc.rendered.differences import DIFFERENCES
 from idc.rendered.sentences import several_captions
 from idc.training.caption_validation import score_captions
@@ -138,7 +138,7 @@ def test_lists_are_scored_only_if_every_pair_has_its_truth(drawn: list[Drawn]) -
 
 
 def test_validation_offers_f1_where_pairs_have_lists(drawn: list[Drawn], tmp_path: Path) -> None:
-    from idc.metrics.difference_lists import scene_truth
+    from idc.metrics.scene_scores import scene_truth
 
     rng = np.random.default_rng(0)
     rows = []

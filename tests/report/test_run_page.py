@@ -16,7 +16,7 @@ from idc.evaluation import record as ev
 from idc.evaluation.record import Baseline, Evaluation, Subset, Training
 from idc.evaluation.score import evaluate_captions
 from idc.metrics.changes import agreement
-from idc.metrics.hallucination import hallucination, truth_of
+from idc.metrics.scene_scores import hallucination, truth_of
 from idc.report import run_page
 from idc.report.config import ReportJob
 from idc.report.page import Card, Cards, Page, Section

@@ -20,8 +20,7 @@ from idc.evaluation.answers import RESULT as ANSWERS
 from idc.evaluation.answers import AnswerScores
 from idc.evaluation.provenance import UNKNOWN_COMMIT
 from idc.evaluation.record import EVALUATION, TRUTH, Baseline, Evaluation, Interval, Spread, spread
-from idc.metrics.difference_lists import F1
-from idc.metrics.hallucination import wilson
+from idc.metrics.scene_scores import F1, wilson
 from idc.report.leaderboard.published_rows import ALL, DataSet, load_published, published_rows
 from idc.report.leaderboard.scored_runs import ScoredRuns, find, read_scored_runs
 
@@ -32,7 +31,7 @@ ORDER = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "
 TYPE_ACCURACY = "right type"
 """Share of captions that name the right change type."""
 CLAIMS = {"right object": "object", "right attribute": "attribute"}
-"""Columns of :mod:`idc.metrics.hallucination` where the truth is known."""
+"""Columns of :mod:`idc.metrics.scene_scores` where the truth is known."""
 
 
 @dataclass(frozen=True)
