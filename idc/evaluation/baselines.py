@@ -191,7 +191,7 @@ def nearest_captions(
     scale = 1.0 / np.maximum(np.sqrt((wanted**2).mean(axis=(0, 2))), 1e-6)[:, None]
     wanted = (wanted * scale).reshape(len(ids), -1)
     best = np.full(len(ids), np.inf, np.float32)
-    owner: list[tuple[str, str] | None] = [None] * len(ids)
+    owner: dict[str, tuple[str, str]] = {}
     for names, block in _blocks(train):
         features = ((block - centre) * scale).reshape(len(block), -1)
         distance = (features**2).sum(1)[None, :] - 2.0 * wanted @ features.T  # up to |wanted|^2, the same for a row
@@ -199,10 +199,10 @@ def nearest_captions(
         value = distance[np.arange(len(ids)), nearest]
         for row_index in np.flatnonzero(value < best):
             best[row_index] = value[row_index]
-            owner[row_index] = names[nearest[row_index]]
-    if None in owner:
+            owner[ids[row_index]] = names[nearest[row_index]]
+    if not owner:
         raise ValueError("no training pair has a caption, so there is no nearest one; set nearest_train_pairs=0")
-    return {name: match for name, match in zip(ids, owner, strict=True) if match is not None}
+    return {name: owner[name] for name in ids}
 
 
 def pair_pictures(before: bytes, after: bytes) -> np.ndarray:

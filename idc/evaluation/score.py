@@ -80,7 +80,8 @@ def evaluate_captions(
     protocol, cache = protocol or get_protocol("coco"), cache or ScoreCache()
     _check(predictions)
     captions = {p.pair_id: p.caption for p in predictions}
-    changed = {p.pair_id: whether_changed(p) for p in predictions}
+    by_type = {p.pair_id: None if p.change_type is None else p.change_type != NO_CHANGE for p in predictions}
+    changed = {p.pair_id: by_type[p.pair_id] if p.changed is None else p.changed for p in predictions}
     levir, scored = protocol.name in LEVIR, bool(predictions[0].references)
     values: dict[str, Any] = {"scores": {}, "subsets": {}, "baselines": {}}
     per_id: dict[str, dict[str, float]] = {}
@@ -145,9 +146,8 @@ def evaluate_captions(
             other.name: _extra_scores(other, predictions, metrics, meteor) for other in extra_protocols
         }
         values["seconds"] = {f"scoring, {part}": value for part, value in scorer.seconds.items()}
-        values["intervals"] = (
-            intervals(list(per_id.values()), list(statistics.values()), resamples) if resamples else {}
-        )
+        if resamples:
+            values["intervals"] = intervals(list(per_id.values()), list(statistics.values()), resamples)
     limits = _limits(values, predictions, protocol)
     for name, limit in limits.items():
         if name != "undefined" or math.isnan(values["scores"]["CIDEr"]):  # of parts the tables say it
@@ -207,13 +207,6 @@ def _prepared_java(
 
     every = (text for p in protocols for text in p.tokens([*sentences[p.name], *captions]))
     return Meteor([*every, *texts], cut)
-
-
-def whether_changed(p: Prediction) -> bool | None:
-    """The annotated change flag; if absent, derived from the change type."""
-    if p.changed is not None or p.change_type is None:
-        return p.changed
-    return p.change_type != NO_CHANGE
 
 
 def _check(predictions: Sequence[Prediction]) -> None:

@@ -284,9 +284,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(picture=picture, FRAME_EDGE=FRAME_EDGE)
-    environment.filters.update(fact=_fact)
+    environment.filters.update(
+        fact=lambda value: ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    )
     return environment
-
-
-def _fact(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
