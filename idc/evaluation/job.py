@@ -152,7 +152,6 @@ def run_evaluation(
 
 
 def _path(job: EvaluateJob) -> str:
-    """Where the pairs, or the references, are."""
     return job.pairs or job.references or ""
 
 
@@ -223,7 +222,6 @@ def _captions(
     overwrite: bool,
     files: Mapping[str, str],
 ) -> SplitCaptions:
-    """The captions, read or made, of exactly the pairs to be scored."""
     ids = {row.pair_id for row in selected}
     if job.predictions is not None:
         captions = read_captions(job.predictions)
@@ -270,7 +268,6 @@ def _cache_folder(job: EvaluateJob) -> Path | None:
 
 
 def _constants(job: EvaluateJob, train: Sequence[ev.Prediction]) -> list[str]:
-    """Candidates for the best constant caption."""
     training = ((row.change_type, row.references) for row in train)
     candidates = baselines.constant_candidates(training, job.constant_candidates) if job.constant_candidates else []
     if job.constant_candidates and not candidates:
@@ -313,7 +310,6 @@ def _trained(job: EvaluateJob, scored: Sequence[ev.Prediction], protocol: Protoc
 
 
 def _truth(job: EvaluateJob) -> RenderedTruth | None:
-    """The truth of the pairs, if all of them are rendered."""
     if job.pairs is None:
         return None
     return rendered_truth(_rows(job.pairs, job.split, job.max_pairs, ["pair_id", "change_type", "source", "meta"]))
@@ -324,7 +320,6 @@ def _rows(pairs: str, split: str, limit: int | None, columns: list[str]) -> Iter
 
 
 def _source(job: EvaluateJob, selected: Sequence[ev.Prediction], scored: Sequence[ev.Prediction]) -> dict[str, Any]:
-    """The part of the protocol that names the inputs, and the pairs that are not scored."""
     source = {**origin(job.pairs), "pairs": _path(job), "captioner": job.artifact or job.predictions}
     if bare := len(selected) - len(scored):
         source["left out"] = f"{bare} of {len(selected)} pairs, which have no reference"
@@ -336,7 +331,6 @@ def _source(job: EvaluateJob, selected: Sequence[ev.Prediction], scored: Sequenc
 
 
 def _metrics(job: EvaluateJob) -> tuple[str, ...]:
-    """The metrics of the job, SPICE among them if its jars are installed."""
     if job.spice and (reason := spice_missing()):
         logs.event("evaluation", reason)
         return job.metrics

@@ -282,7 +282,6 @@ def _limits(values: Mapping[str, Any], predictions: Sequence[Prediction], protoc
 
 
 def _text(protocol: Protocol, metrics: Sequence[str], selection: str, scored: bool, resamples: int) -> dict[str, Any]:
-    """Description of the numbers, with versions, for the record."""
     text: dict[str, Any] = {
         "name": protocol.name,
         "selection": selection or "not stated",

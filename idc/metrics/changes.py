@@ -348,7 +348,6 @@ def named_type(caption: str) -> str | None:
 
 
 def _named(text: str) -> str | None:
-    """The type by the first rule that fits anywhere."""
     text = " ".join(re.findall(r"[a-z]+(?:'[a-z]+)?", text))
     for kind, pattern in _RULES:
         if pattern.search(text):

@@ -152,7 +152,6 @@ def _continues(claim: SentenceClaim, part: _Part) -> bool:
 
 
 def _sentences(caption: str) -> Iterator[list[_Part]]:
-    """The segments of each sentence."""
     text = caption.lower().replace("\u2019", "'").replace("not the same", "different").replace("there are", "there is")
     text = clauses_of(text).replace(":", ",")
     for pattern, new in vocab.COMPARED:

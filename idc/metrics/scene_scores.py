@@ -378,7 +378,6 @@ def _facts(things: Things) -> set[tuple[str, str]]:
 
 
 def _common(things: Things) -> Attributes:
-    """The attributes that all of them have."""
     return frozenset[tuple[str, str]].intersection(*(look_of(thing) for thing in things))
 
 

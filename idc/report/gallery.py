@@ -126,7 +126,6 @@ def _summarise(job: CaptionJob) -> GallerySummary:
 
 
 def _share(label: str, count: int, of: int) -> tuple[str, str, str]:
-    """The tile of a share with its 95 % interval (Wilson)."""
     low, high = wilson(count / of, of)
     return label, f"{count / of:.0%}", f"{count:,} of {of:,}; 95 % interval {100 * low:.1f} to {100 * high:.1f}"
 

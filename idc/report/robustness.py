@@ -73,7 +73,6 @@ def _perturbed(job: RobustnessJob) -> Iterator[CorruptJob]:
 
 
 def _evaluation(job: RobustnessJob, name: str, pairs: str, overwrite: bool) -> Evaluation:
-    """The evaluation of the artifact on a set."""
     settings: dict[str, Any] = {
         "out": f"{job.out}/{name}", "pairs": pairs, "artifact": job.artifact, "split": job.split,
         "change_maps": job.change_maps,

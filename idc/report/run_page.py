@@ -97,7 +97,6 @@ def collect(job: ReportJob) -> pg.Page:
 
 
 def _others(job: ReportJob, first: Evaluation, captions: Sequence[ScoredCaption]) -> dict[str, list[Evaluation]]:
-    """The evaluations of the other captioners, all of the same pairs."""
     if taken := job.compare.keys() & {"model", TRUTH, *first.baselines}:
         raise ValueError(f"compare.{min(taken)}: the page has another row of this name; name the captioner")
     references = {row.pair_id: row.references for row in captions}
@@ -276,7 +275,6 @@ def _difference_tile(evaluations: Sequence[Evaluation]) -> list[tuple[str, str, 
 
 
 def _subsets(first: Evaluation, scored: Mapping[str, SeedSummary], metrics: Sequence[str]) -> pg.Table:
-    """Every subset of the model; changed and unchanged pairs of the others too."""
     rows: list[list[str | pg.Cell]] = []
     bold = []
     for name, subset in first.subsets.items():
@@ -346,7 +344,6 @@ def types_section(evaluations: Sequence[Evaluation]) -> pg.Section:
 
 
 def _confusion(types: TypeAgreement) -> pg.Table:
-    """Captions by the right type and the type that they name."""
     columns = [kind for kind in (*CHANGE_TYPES, UNCLEAR) if any(row.get(kind) for row in types.table.values())]
     rows = []
     for actual, row in types.table.items():

@@ -107,7 +107,6 @@ def _figure(result: SweepResult) -> list[PageBlock]:
 
 
 def _search(result: SweepResult) -> list[PageBlock]:
-    """The trials of a search, best first."""
     settings = list(dict.fromkeys(key for trial in result.searched for key in trial.settings))
     rows = [
         [

@@ -109,7 +109,6 @@ def _captions(result: Validation) -> list[PageBlock]:
 
 
 def _problems(findings: ValidationFindings) -> list[PageBlock]:
-    """Leaks, errors and warnings: heading, lines, examples, cards."""
     result, problems = findings.result, list[PageBlock]()
     if result.num_leaks:
         lines = [*leaked(result), *map(_shared, result.leaks)]

@@ -129,7 +129,6 @@ BoardKey = tuple[str, str, str, str]
 
 
 def _runs(page: DataSetPage) -> Iterator[tuple[BoardKey, BoardRow]]:
-    """A row for each setting in each of its tables."""
     settings: dict[str, list[ScoredRuns]] = {}
     for run in page.scored:
         settings.setdefault(run.setting, []).append(run)
@@ -168,7 +167,6 @@ def _joined(*texts: str) -> str:
 
 
 def _setting_row(page: DataSetPage, runs: Sequence[ScoredRuns]) -> BoardRow:
-    """The row of a setting, without its numbers."""
     first, seeds = runs[0], tuple(run.seed for run in runs)
     protocols = [run.evaluation.protocol for run in runs]
     others = [other.settings for other in page.scored if other.settings.get("system") == first.settings.get("system")]
