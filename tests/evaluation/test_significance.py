@@ -75,6 +75,8 @@ def test_a_better_system_is_found_whichever_way_it_is_asked(references: dict[str
     found = compare_systems(worse, list(reversed(better)), "levir_words", 500)
     back = compare_systems(better, worse, "levir_words", 500)
     assert list(found.metrics) == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"]
+    same = compare_systems(worse, worse, "levir_words", 100).metrics["CIDEr"].interval
+    assert (same.low, same.high) == (0, 0), "both are resampled with the same pairs"
     for name, row in found.metrics.items():
         assert row.difference == pytest.approx(row.b - row.a) == pytest.approx(-back.metrics[name].difference)
         assert row.interval.low > 0, name

@@ -135,6 +135,11 @@ def test_text_that_claims_nothing_has_no_claims(text: str) -> None:
     assert read_claims(text) == type(read_claims(text))((), False)
 
 
+def test_a_claim_in_words() -> None:
+    (claim,) = read_claims("the small ball on the left has changed from red to blue").claims
+    assert str(claim) == "color of sphere small, left: from red to blue"
+
+
 def test_a_cut_end_claims_only_what_is_finished() -> None:
     found = match_caption("the red cube has turned blue and the large gray rubber", truth(REPAINTED, GONE))
     assert found.scores == {PRECISION: 1.0, RECALL: 0.5, F1: 2 / 3, INVENTED: 0.0}
@@ -298,5 +303,6 @@ def test_the_list_of_a_pair_comes_from_its_meta() -> None:
     assert none.differences == ()
     assert true_differences("replace", meta) is None
     assert true_differences("color", {}) is None
+    assert true_differences("color", {"before": [RED], "after": [RED]}) is None, "they contradict the type"
     with pytest.raises(ValueError, match="kind is 'paint'"):
         true_differences(None, {**meta, DIFFERENCES: [{"kind": "paint"}]})
