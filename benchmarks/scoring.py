@@ -19,8 +19,7 @@ from benchmarks.measurement import Row, by_turns, markdown
 from idc.config import ConfigModel, cli
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.evaluation.record import Prediction
-from idc.evaluation.score import evaluate_captions
-from idc.evaluation.score_cache import ScoreCache
+from idc.evaluation.score import ScoreCache, evaluate_captions
 from idc.metrics import java
 from idc.metrics.coco import BLEU_ORDERS, CocoScorer
 from idc.rendered.captions import ATTRIBUTES, SUBSETS, SYNONYMS, TEMPLATES, SceneDescription, phrase

@@ -5,9 +5,8 @@
         pairs=data/levir/pairs out=data/levir/changeimti-clean
     python jobs/build_changeimti.py pairs=data/levir_cc/pairs out=data/levir_cc/questions tasks=[caption,binary]
 
-Writes a folder of instructions, with counts next to the paper's in changeimti.json and examples in page.html. By
-default all is as in the authors' notebook; changeimti_clean.yaml has none of its bugs. The same command continues a
-killed job.
+Writes a folder of instructions, with counts next to the paper's in changeimti.json. By default all is as in the
+authors' notebook; changeimti_clean.yaml has none of its bugs. The same command continues a killed job.
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ class Job(OnCluster, BuildChangeImtiJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
+    from idc.changeimti.changeimti_counts import COUNTS_FILE, count_changeimti, counts_table
     from idc.changeimti.changeimti_job import open_changeimti
-    from idc.report.changeimti_page import write_changeimti_page
+    from idc.report.page import write_texts
 
     job = args.config
     try:
@@ -35,7 +35,9 @@ def main() -> None:
             args.local, job.cluster, folder, source, stages,
             processes=job.workers, max_reject_share=job.max_reject_share, job=job, name="changeimti",
         )  # fmt: skip
-        print(write_changeimti_page(job))
+        counts = count_changeimti(job.out)
+        write_texts(job.out, {COUNTS_FILE: counts.model_dump_json(indent=1) + "\n"})
+        print(f"{job.out}: {counts_table(counts)}")
     except ValueError as error:
         raise SystemExit(f"build_changeimti: {error}") from None
     print(f"next: {after_changeimti(job.out)}")

@@ -1,4 +1,4 @@
-"""Compare two evaluations of the same pairs: differences, their intervals, and p values, for every metric.
+"""Compare two evaluations of the same pairs: differences with their intervals, for every metric.
 
     python jobs/compare.py a=runs/one/evaluation b=runs/two/evaluation
     python jobs/compare.py a=runs/one/evaluation b=runs/two/evaluation out=runs/comparison.json

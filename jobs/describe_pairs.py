@@ -34,7 +34,7 @@ def main() -> None:
     from cluster.session import run_chunks
     from idc.endpoint.chat_endpoint import EndpointError
     from idc.mining.descriptions.describing import describe_pairs, log_path
-    from idc.report.descriptions.descriptions_page import write_descriptions_page
+    from idc.report.descriptions_page import write_descriptions_page
 
     job = args.config
     try:

@@ -92,8 +92,8 @@ def judge_command() -> None:
 
 
 def page_command() -> None:
-    from idc.report.collect import collect
     from idc.report.config import ReportJob
+    from idc.report.run_page import collect
     from idc.util.atomic import write_text
 
     job = cli(ReportJob, __doc__, local=False, overwrite=False).config
@@ -113,10 +113,10 @@ def captions_command() -> None:
     from cluster.session import run_chunks
     from idc.captioning.loading import artifact_folder
     from idc.evaluation.job import finished_evaluation, run_evaluation
-    from idc.evaluation.table import evaluation_table
+    from idc.evaluation.record import evaluation_table
     from idc.metrics.java import JavaError
     from idc.next_command import after_evaluation
-    from idc.report.collect import evaluation_page
+    from idc.report.run_page import evaluation_page
     from idc.training.artifact import CALIBRATION
 
     job = args.config

@@ -28,7 +28,7 @@ def main() -> None:
     from cluster.preflight import Requirements
     from cluster.session import run_chunks, session
     from idc.mining.mining_job import already_mined, mine
-    from idc.report.mining.mining_page import mining_summary, write_mining_page
+    from idc.report.mining_page import mining_summary, write_mining_page
     from idc.vision.mining_features import encoder_fingerprint, extraction
 
     job = args.config

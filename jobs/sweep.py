@@ -25,8 +25,7 @@ class Job(OnCluster, SweepJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.tune import run_sweep
-    from idc.report.sweep.sweep_page import write_sweep
-    from idc.report.sweep.sweep_table import sweep_markdown
+    from idc.report.sweep_page import sweep_markdown, write_sweep
 
     job = args.config
     try:

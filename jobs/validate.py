@@ -18,7 +18,7 @@ def main() -> None:
     from idc.data.validation.report import report_path, validation_table, write_validation_report
     from idc.data.validation.run import validate
     from idc.next_command import after_validation
-    from idc.report.validation.validation_page import page_path, write_validation_page
+    from idc.report.validation_page import page_path, write_validation_page
 
     job, path = args.config, report_path(args.config)
     try:

@@ -7,7 +7,7 @@ grows by 0.1 pixels until there are at most 8 corners. Coordinates are (x, y) in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -101,16 +101,6 @@ def grid_position(x: float, y: float, height: int, width: int) -> str:
     """The name of the cell of the 3x3 grid; a point on a line belongs to the cell right of it or below."""
     row, column = (sum(value >= part * size / 3 for part in (1, 2)) for value, size in ((y, height), (x, width)))
     return GRID[row][column]
-
-
-def regions_in_words(regions: Mapping[str, Sequence[ChangeRegion]]) -> str:
-    """How many regions of each class are counted: "2 roads, 1 building"; "nothing" of none.
-
-    >>> regions_in_words({"road": [], "building": []})
-    'nothing'
-    """
-    counts = {name: len(positions_of(of_class)) for name, of_class in regions.items()}
-    return ", ".join(f"{n} {name}{'s' * (n != 1)}" for name, n in counts.items() if n) or "nothing"
 
 
 def _polygon(contour: np.ndarray) -> np.ndarray:

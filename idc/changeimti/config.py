@@ -69,8 +69,6 @@ class BuildChangeImtiJob(ConfigModel):
     """Parallel processes, one CPU each."""
     max_reject_share: float = Field(default=0.1, ge=0, le=1)
     """The job fails if more than this share of the samples cannot be made or, with `clean`, is left out."""
-    show: int = Field(default=24, ge=0, le=200)
-    """Pairs with pictures on the page; 0: no page."""
 
     def errors(self) -> Iterator[str]:
         for name in ("tasks", "splits"):

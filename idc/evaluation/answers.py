@@ -152,7 +152,6 @@ def ask_questions(job: AskJob, load: LoadCaptioner | None = None) -> AskedScores
 
 
 def _settings(job: AskJob, kind: str) -> dict[str, Any]:
-    """The settings that the answers depend on, of a folder that can be asked."""
     if kind not in ("instructions", "pairs"):
         raise ValueError(f"{job.instructions} has {kind}; give instructions, or pairs with questions")
     if kind == "instructions" and job.wording != AskJob.model_fields["wording"].default:

@@ -1,15 +1,18 @@
-"""Yardsticks of a captioner's scores: two baselines and, where the truth is known, an upper bound. A third
-baseline, another captioner that was trained, is read from its evaluation (:mod:`idc.evaluation.trained_baseline`).
+"""Yardsticks of a captioner's scores: two baselines and, where the truth is known, an upper bound.
 
 The baselines are the best constant caption and the nearest training pair's caption. Neither describes the pair. On data
 where half of the pairs are unchanged a constant sentence scores surprisingly well; a table without it is hard to
 interpret. The upper bound is the truth in one fixed wording: references differ among themselves, and no captioner can
 guess which of their wordings a pair has.
+
+A third baseline is another captioner, trained on the same pairs in a known time: what any reasonable network learns
+from them. It is read from its evaluation (:func:`read_trained_baseline`).
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,15 +21,23 @@ from typing import Any
 
 import numpy as np
 
+from idc.data.files import Location, locate
 from idc.data.images import decode_image, resize_image
+from idc.evaluation.record import (
+    CONSTANT,
+    NEAREST,
+    TRUTH,
+    Baseline,
+    Evaluation,
+    Training,
+    load_evaluation,
+    load_predictions,
+)
 from idc.metrics.coco import CocoScorer
 from idc.metrics.java import tokenize
 from idc.metrics.ngrams import ORDERS, SIGMA, count_ngrams
+from idc.systems import supervision_of
 
-CONSTANT = "constant"
-NEAREST = "nearest"
-TRAINED = "trained"
-TRUTH = "truth"
 WHAT = {
     CONSTANT: "the one training caption that scores the best CIDEr when it is said of every evaluated pair; chosen on "
     "the evaluated split itself, so it is an upper bound of what a constant can do",
@@ -180,7 +191,7 @@ def nearest_captions(
     scale = 1.0 / np.maximum(np.sqrt((wanted**2).mean(axis=(0, 2))), 1e-6)[:, None]
     wanted = (wanted * scale).reshape(len(ids), -1)
     best = np.full(len(ids), np.inf, np.float32)
-    owner: list[tuple[str, str] | None] = [None] * len(ids)
+    owner: dict[str, tuple[str, str]] = {}
     for names, block in _blocks(train):
         features = ((block - centre) * scale).reshape(len(block), -1)
         distance = (features**2).sum(1)[None, :] - 2.0 * wanted @ features.T  # up to |wanted|^2, the same for a row
@@ -188,10 +199,10 @@ def nearest_captions(
         value = distance[np.arange(len(ids)), nearest]
         for row_index in np.flatnonzero(value < best):
             best[row_index] = value[row_index]
-            owner[row_index] = names[nearest[row_index]]
-    if None in owner:
+            owner[ids[row_index]] = names[nearest[row_index]]
+    if not owner:
         raise ValueError("no training pair has a caption, so there is no nearest one; set nearest_train_pairs=0")
-    return {name: match for name, match in zip(ids, owner, strict=True) if match is not None}
+    return {name: owner[name] for name in ids}
 
 
 def pair_pictures(before: bytes, after: bytes) -> np.ndarray:
@@ -225,3 +236,67 @@ def _blocks(train: Iterable[Mapping[str, Any]]) -> Iterator[tuple[list[tuple[str
     while block := list(islice(pairs, _BATCH)):
         names, pictures = zip(*block, strict=True)
         yield list(names), np.stack(pictures)
+
+
+def training_of(artifact: str) -> Training | None:
+    """How an artifact was trained, from the files in and next to it; None if it has no ``config.json``."""
+    config, result = _json(locate(artifact) / "config.json"), _json(locate(artifact).parent / "result.json")
+    if config is None:
+        return None
+    training = result or {}
+    return Training(
+        system=config["system"],
+        samples=training.get("training_samples"),
+        seconds=training.get("seconds"),
+        cores=training.get("cores"),
+        supervision=supervision_of(config["system"], config.get("config", {})),
+    )
+
+
+def read_trained_baseline(
+    folder: str, references: Mapping[str, Sequence[str]], split: str, protocol: str, metrics: Sequence[str]
+) -> Baseline:
+    """The evaluation in ``folder`` as a baseline; arguments and errors as of :func:`load_comparable`."""
+    evaluation = load_comparable(folder, references, split, protocol, metrics, "trained_baseline")
+    shared = Baseline.model_fields.keys() & Evaluation.model_fields.keys()
+    captioner = evaluation.protocol.get("captioner", "captions made elsewhere")
+    trained = f" ({evaluation.training})" if evaluation.training else ""
+    what = f"the captions of another captioner, {captioner}{trained}"
+    return Baseline(what=what, **{name: getattr(evaluation, name) for name in shared})
+
+
+def load_comparable(
+    folder: str, references: Mapping[str, Sequence[str]], split: str, protocol: str, metrics: Sequence[str], field: str
+) -> Evaluation:
+    """The evaluation in ``folder``, after checking that it may be compared with another one.
+
+    Args:
+        references, split, protocol: of the other evaluation's pairs, by id.
+        metrics: names of the scores that it must have.
+        field: the setting that names the folder, for the error.
+
+    Raises:
+        ValueError: it is no evaluation, or one of other pairs, references, split, protocol or metrics.
+    """
+    evaluation = load_evaluation(folder)
+    again = "evaluate that captioner on the same pairs with the same settings, or name another evaluation"
+
+    def refuse(what: str, here: object, there: object) -> ValueError:
+        return ValueError(f"{field}: not the same {what}: here {here}, in {folder} {there}; {again}")
+
+    if evaluation.split != split:
+        raise refuse("split", split, evaluation.split)
+    if (other := evaluation.protocol.get("name")) != protocol:
+        raise refuse("protocol", protocol, other)
+    if lost := [name for name in metrics if name not in evaluation.scores]:
+        raise refuse("metrics", ", ".join(metrics), f"no {', '.join(lost)}")
+    there = {row.pair_id: row.references for row in load_predictions(folder)}
+    if only := sorted(references.keys() ^ there.keys()):
+        raise refuse("pairs", f"{len(references)} pairs", f"{len(there)}; {only[0]!r} is only in one of them")
+    if unlike := [name for name in references if list(references[name]) != there[name]]:
+        raise refuse("references", repr(list(references[unlike[0]])), f"{there[unlike[0]]!r} for {unlike[0]!r}")
+    return evaluation
+
+
+def _json(file: Location) -> dict[str, Any] | None:
+    return json.loads(file.read()) if file.is_file() else None

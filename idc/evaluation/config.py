@@ -26,8 +26,8 @@ class EvaluateJob(LoadConfig):
     """Folder of pairs; this or `references`."""
     references: str | None = None
     """References made elsewhere, for `predictions`: JSONL of `pair_id` and `captions` (or one `caption` a line), JSON
-    in COCO's or LEVIR-CC's form, or an object of id to captions. Rows may have change_type, changed and split; those
-    without a split belong to the scored one."""
+    in COCO's form, or an object of id to captions. Rows may have change_type, changed and split; those without a split
+    belong to the scored one."""
     split: Literal["train", "val", "test", "all"] = "test"
     """Split to caption and score. Models are selected on val; test is used once. `all` is for pairs none of which were
     trained on; they have no nearest training pair."""
@@ -188,10 +188,8 @@ class CompareJob(ConfigModel):
     """Folder of another one; differences are b - a."""
     resamples: int = Field(1000, ge=100)
     """Number of bootstrap resamples for the intervals of the differences."""
-    exchanges: int = Field(10_000, ge=100)
-    """Number of random exchanges of the two captions of each pair, for the p values."""
     seed: int = 0
-    """Random seed of both."""
+    """Random seed of the bootstrap."""
     out: str | None = None
     """JSON file for the comparison."""
 

@@ -25,10 +25,8 @@ from idc.evaluation.config import NON_SCORING_SETTINGS, EvaluateJob
 from idc.evaluation.provenance import origin
 from idc.evaluation.references import read_captions, read_references
 from idc.evaluation.rendered_truth import RenderedTruth, rendered_truth
-from idc.evaluation.score import evaluate_captions
-from idc.evaluation.score_cache import ScoreCache
+from idc.evaluation.score import ScoreCache, evaluate_captions
 from idc.evaluation.split import SplitCaptions, caption_split
-from idc.evaluation.trained_baseline import read_trained_baseline, training_of
 from idc.metrics.changes import LEVIR_NO_CHANGE
 from idc.metrics.coco import BLEU_ORDERS
 from idc.metrics.java import java_version, spice_missing
@@ -138,13 +136,13 @@ def run_evaluation(
             rows = [row.model_copy(update={"differences": ev.CaptionDifferences.of(matched[row.pair_id])})
                     for row in rows]  # fmt: skip
         for name, baseline in evaluation.baselines.items():
-            texts = nearest if name == baselines.NEAREST else dict.fromkeys(truth.wordings, baseline.caption or "")
+            texts = nearest if name == ev.NEAREST else dict.fromkeys(truth.wordings, baseline.caption or "")
             scores, _ = truth.scores(texts or {}, job.resamples)
             update["baselines"][name] = baseline.model_copy(update=scores)
     if trained is not None:
-        update["baselines"][baselines.TRAINED] = trained
+        update["baselines"][ev.TRAINED] = trained
     if job.artifact is not None:
-        update |= {"artifact": captioning_identity(job.artifact), "training": training_of(job.artifact)}
+        update |= {"artifact": captioning_identity(job.artifact), "training": baselines.training_of(job.artifact)}
         update |= {"change_maps": said.maps}
         update |= {} if said.warned is None else {"warned": len(said.warned & {row.pair_id for row in scored})}
     update |= {"fingerprint": fingerprint(scoring_fingerprint(job), files), "seconds": seconds}
@@ -154,7 +152,6 @@ def run_evaluation(
 
 
 def _path(job: EvaluateJob) -> str:
-    """Where the pairs, or the references, are."""
     return job.pairs or job.references or ""
 
 
@@ -225,7 +222,6 @@ def _captions(
     overwrite: bool,
     files: Mapping[str, str],
 ) -> SplitCaptions:
-    """The captions, read or made, of exactly the pairs to be scored."""
     ids = {row.pair_id for row in selected}
     if job.predictions is not None:
         captions = read_captions(job.predictions)
@@ -272,11 +268,10 @@ def _cache_folder(job: EvaluateJob) -> Path | None:
 
 
 def _constants(job: EvaluateJob, train: Sequence[ev.Prediction]) -> list[str]:
-    """Candidates for the best constant caption."""
     training = ((row.change_type, row.references) for row in train)
     candidates = baselines.constant_candidates(training, job.constant_candidates) if job.constant_candidates else []
     if job.constant_candidates and not candidates:
-        logs.event("evaluation", f"no {baselines.CONSTANT} baseline: {_path(job)} has no training captions")
+        logs.event("evaluation", f"no {ev.CONSTANT} baseline: {_path(job)} has no training captions")
     return candidates
 
 
@@ -286,10 +281,10 @@ def _nearest(job: EvaluateJob, train: Sequence[ev.Prediction], cache: ScoreCache
         return None
     pairs, manifest = job.pairs, None if job.pairs is None else read_manifest(job.pairs)
     if pairs is None or manifest is None or not manifest.has_images:
-        logs.event("evaluation", f"no {baselines.NEAREST} baseline: there are no images")
+        logs.event("evaluation", f"no {ev.NEAREST} baseline: there are no images")
         return None
     if not any(text.split() for row in train[: job.nearest_train_pairs] for text in row.references):
-        logs.event("evaluation", f"no {baselines.NEAREST} baseline: {pairs} has no training captions")
+        logs.event("evaluation", f"no {ev.NEAREST} baseline: {pairs} has no training captions")
         return None
     columns = ["pair_id", "captions", "before", "after"]
 
@@ -311,11 +306,10 @@ def _trained(job: EvaluateJob, scored: Sequence[ev.Prediction], protocol: Protoc
         return None
     references = {row.pair_id: row.references for row in scored}
     names = [score for name in _metrics(job) for score in (BLEU_ORDERS if name == "BLEU" else (name,))]
-    return read_trained_baseline(job.trained_baseline, references, job.split, protocol.name, names)
+    return baselines.read_trained_baseline(job.trained_baseline, references, job.split, protocol.name, names)
 
 
 def _truth(job: EvaluateJob) -> RenderedTruth | None:
-    """The truth of the pairs, if all of them are rendered."""
     if job.pairs is None:
         return None
     return rendered_truth(_rows(job.pairs, job.split, job.max_pairs, ["pair_id", "change_type", "source", "meta"]))
@@ -326,7 +320,6 @@ def _rows(pairs: str, split: str, limit: int | None, columns: list[str]) -> Iter
 
 
 def _source(job: EvaluateJob, selected: Sequence[ev.Prediction], scored: Sequence[ev.Prediction]) -> dict[str, Any]:
-    """The part of the protocol that names the inputs, and the pairs that are not scored."""
     source = {**origin(job.pairs), "pairs": _path(job), "captioner": job.artifact or job.predictions}
     if bare := len(selected) - len(scored):
         source["left out"] = f"{bare} of {len(selected)} pairs, which have no reference"
@@ -338,7 +331,6 @@ def _source(job: EvaluateJob, selected: Sequence[ev.Prediction], scored: Sequenc
 
 
 def _metrics(job: EvaluateJob) -> tuple[str, ...]:
-    """The metrics of the job, SPICE among them if its jars are installed."""
     if job.spice and (reason := spice_missing()):
         logs.event("evaluation", reason)
         return job.metrics

@@ -28,8 +28,7 @@ from idc.config import missing
 from idc.endpoint.answer_log import AnswerLog
 from idc.endpoint.ask_many import ask_many
 from idc.endpoint.chat_endpoint import ChatEndpoint, Reply, RequestConfig, without_credentials
-from idc.evaluation.baselines import CONSTANT, NEAREST
-from idc.evaluation.record import Evaluation, ScoredCaption, load_evaluation, load_predictions
+from idc.evaluation.record import CONSTANT, NEAREST, Evaluation, ScoredCaption, load_evaluation, load_predictions
 from idc.util.atomic import write_text
 from idc.util.progress import Progress
 

@@ -4,7 +4,7 @@ The rule is one of non-inferiority: a candidate is promoted if the lower end of 
 difference to the champion (:mod:`idc.evaluation.significance`) is at least ``-margin`` times the champion's score. The
 candidate has to show that it loses no more than the margin. The opposite rule, to promote unless a loss is shown, would
 accept anything on a small enough set, since a wide interval shows nothing; here a set that is too small keeps the
-champion. The p value is recorded, but not used.
+champion.
 
 The rule does not guard against two things: every promotion may lose up to the margin, and candidates that are compared
 on the same pairs again and again eventually pass by chance.
@@ -110,7 +110,7 @@ class Decision(BaseModel):
         numbers = (
             f"{self.metric} {100 * difference.b:.2f} against {100 * difference.a:.2f} on {self.pairs} pairs "
             f"({self.protocol}): {100 * difference.difference:+.2f}, 95 % interval {100 * low:+.2f} to "
-            f"{100 * high:+.2f}, p {difference.p:.4f}"
+            f"{100 * high:+.2f}"
         )
         edge = f"{100 * self.margin:g} % of the champion's score ({100 * limit:.2f})"
         why = {

@@ -21,10 +21,18 @@ from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator
 
 from idc.config import first_error
 from idc.metrics import changes
-from idc.metrics.change_maps import ChangeMaps
-from idc.metrics.difference_lists import DifferenceScores, Matched, worded
-from idc.metrics.hallucination import Hallucination, wilson
+from idc.metrics.change_maps import ChangeMaps, change_map_table
+from idc.metrics.scene_scores import (
+    INVENTED,
+    INVENTED_CHANGE,
+    MISSED_CHANGE,
+    DifferenceScores,
+    Hallucination,
+    Matched,
+    wilson,
+)
 from idc.util.atomic import write_text
+from idc.util.units import score_text
 
 EVALUATION = "evaluation.json"
 PREDICTIONS = "predictions.jsonl"
@@ -32,6 +40,9 @@ PREDICTIONS = "predictions.jsonl"
 CHANGE, NO_CHANGE_SUBSET = "change", "no change"
 """Names of the subsets of changed and of unchanged pairs; the others are called by their change type, or by the part of
 the data set (``real``, ``render``)."""
+
+CONSTANT, NEAREST, TRAINED, TRUTH = "constant", "nearest", "trained", "truth"
+"""Names of the baselines, and of the upper bound."""
 
 MEAN = "S_m*"
 """The mean of BLEU-4, METEOR, ROUGE-L and CIDEr-D (ChangeVG, eq. 16); there if all four are scored."""
@@ -63,7 +74,7 @@ class Prediction(_Record):
 
 
 class CaptionDifferences(_Record):
-    """The difference list of a caption (:mod:`idc.metrics.difference_lists`)."""
+    """The difference list of a caption (:mod:`idc.metrics.scene_scores`)."""
 
     scores: dict[str, float]
     """Precision, recall, F1 and invented share of the pair."""
@@ -74,7 +85,7 @@ class CaptionDifferences(_Record):
     def of(cls, matched: Matched) -> CaptionDifferences:
         """As it was matched."""
         claims = zip(matched.verdicts, matched.claims, strict=True)
-        return cls(scores=matched.scores, claims=[f"{verdict}: {worded(claim)}" for verdict, claim in claims])
+        return cls(scores=matched.scores, claims=[f"{verdict}: {claim}" for verdict, claim in claims])
 
 
 class ScoredCaption(Prediction):
@@ -278,3 +289,107 @@ def spread(values: Sequence[float]) -> Spread:
 
 def _spreads(rows: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
     return {name: spread([row[name] for row in rows]) for name in rows[0]}
+
+
+def evaluation_table(evaluation: Evaluation) -> str:
+    """Scores, baselines and upper bound, by subset, the agreement on change, and the protocol; numbers times 100."""
+    head = f"{evaluation.pairs} pairs of {evaluation.split}, {evaluation.references} references, x100"
+    lines = [f"{head}, protocol {evaluation.protocol['name']}"]
+    metrics = list(evaluation.scores)
+    if metrics:
+        width = {name: max(9, len(name) + 2) for name in metrics}
+        rows: list[tuple[str, int, dict[str, float]]] = [("model", evaluation.pairs, evaluation.scores)]
+        rows += [(f"model, {name}", evaluation.pairs, scores) for name, scores in evaluation.extra_protocols.items()]
+        rows += [
+            (f"baseline: {name}", evaluation.pairs, baseline.scores) for name, baseline in evaluation.baselines.items()
+        ]
+        if evaluation.upper_bound is not None:
+            rows.append(("upper bound: the truth", evaluation.pairs, evaluation.upper_bound.scores))
+        rows += [(f"  {name}", subset.pairs, subset.scores) for name, subset in evaluation.subsets.items()]
+        label_width = max(22, *(len(label) + 1 for label, _, _ in rows))
+        lines.append(f"{'':{label_width}}{'pairs':>7}" + "".join(f"{name:>{width[name]}}" for name in metrics))
+        for label, pairs, scores in rows:
+            # Further protocols have no SPICE.
+            cells = [score_text(scores[name], 2) if name in scores else "" for name in metrics]
+            row = "".join(f"{cell:>{width[name]}}" for cell, name in zip(cells, metrics, strict=True))
+            lines.append(f"{label:{label_width}}{pairs:7d}" + row)
+        if evaluation.intervals:
+            ranges = [f"{name} {100 * i.low:.2f} to {100 * i.high:.2f}" for name, i in evaluation.intervals.items()]
+            lines.append(f"intervals: {'; '.join(ranges)} ({evaluation.protocol['intervals']})")
+    if constant := evaluation.baselines.get(CONSTANT):
+        lines.append(f"the constant: {constant.caption!r}")
+    if trained := evaluation.baselines.get(TRAINED):
+        lines.append(f"the trained baseline: {trained.what}")
+    for name in (
+        "tokenizer", "vocabulary", "references", "empty references", "left out", "undefined", "few pairs", "no spaces",
+    ):  # fmt: skip
+        if name in evaluation.protocol:
+            lines.append(f"{name}: {evaluation.protocol[name]}")
+    if evaluation.change is not None:
+        lines += _change(evaluation.change)
+    if types := evaluation.types:
+        lines.append(
+            f"names the right change type: {types.accuracy:.1%} of {types.pairs} pairs "
+            f"(always {types.most_frequent!r}: {types.chance_most_frequent:.1%})"
+        )
+    if evaluation.hallucination is not None:
+        lines.append(hallucination_table(evaluation.hallucination))
+        for name, baseline in evaluation.baselines.items():
+            if (claims := baseline.hallucination) is not None:
+                lines.append(
+                    f"  baseline: {name}: object {claims.object.rate:.1%}, attribute {claims.attribute.rate:.1%}"
+                )
+    if evaluation.differences is not None:
+        lines.append(difference_table(evaluation.differences))
+        for name, baseline in evaluation.baselines.items():
+            if (differences := baseline.differences) is not None:
+                values = ", ".join(f"{what} {value:.1%}" for what, value in differences.means().items())
+                lines.append(f"  baseline: {name}: {values}")
+    if (warnings := evaluation.warnings()) is not None:
+        lines.append(f"warned as unlike the training data: {warnings}")
+    if evaluation.change_maps is not None:
+        lines.append(change_map_table(evaluation.change_maps))
+    return "\n".join(lines)
+
+
+def _change(change: changes.ChangeTable) -> list[str]:
+    lines = [f"says whether anything changed: {change.accuracy:.1%} right (always the same: "
+             f"{change.chance_most_frequent:.1%}); {change.rule}"]  # fmt: skip
+    said = list(next(iter(change.table.values())))
+    lines.append(f"{'  pair, caption says':22}" + "".join(f"{name:>11}" for name in said))
+    return lines + [
+        f"  {actual:20}" + "".join(f"{row[name]:11d}" for name in said) for actual, row in change.table.items()
+    ]
+
+
+def hallucination_table(scores: Hallucination) -> str:
+    """The rates as plain text."""
+    lines = [f"claims of the captions, {scores.pairs} pairs, {scores.changed} of them changed; 95 % intervals (Wilson)"]
+    for name, rate in scores.rates().items():
+        low, high = scores.interval(name)
+        counts, interval = f"({rate.right} of {rate.total})", f"{100 * low:.1f} to {100 * high:.1f}"
+        wanted = ", to be low" if name in (INVENTED_CHANGE, MISSED_CHANGE) else ""
+        lines.append(f"  {name:20}{rate.rate:7.1%} {counts:16} {interval:>15}  chance {rate.chance:.1%}{wanted}")
+    return "\n".join(lines)
+
+
+def difference_table(scores: DifferenceScores) -> str:
+    """The scores as plain text."""
+    lines = [
+        f"differences, {scores.protocol}: {scores.pairs} pairs, {scores.truths} true differences, "
+        f"{scores.claims} claimed: {scores.right} right, {scores.half} half right, {scores.surplus} said twice, "
+        f"{scores.invented} invented"
+    ]
+    for name, value in scores.means().items():
+        low_high = scores.intervals.get(name)
+        interval = f"  {100 * low_high[0]:.1f} to {100 * low_high[1]:.1f}" if low_high else ""
+        lines.append(f"  {name:16}{value:7.1%}{interval}" + (", to be low" if name == INVENTED else ""))
+    if scores.unchanged.total:
+        lines.append(
+            f"  unchanged pairs of which the caption says so: {scores.unchanged.right} of {scores.unchanged.total}"
+        )
+    kinds = [f"{kind} {hits.right} of {hits.total}" for kind, hits in scores.by_kind.items()]
+    lines.append(f"  found by kind: {', '.join(kinds) or 'none'}")
+    numbers = [f"{number}: {means.f1:.1%} ({means.pairs} pairs)" for number, means in scores.by_number.items()]
+    lines.append(f"  F1 by number of differences: {', '.join(numbers)}")
+    return "\n".join(lines)

@@ -1,8 +1,8 @@
 """Reads captions and references made elsewhere, from files in the formats of the field's repositories.
 
 References: JSONL of ``{"pair_id", "captions": [...]}`` (our own ``predictions.jsonl`` too), or of one ``caption`` per
-line, with repeated ids; JSON in COCO form (``annotations`` of ``image_id`` and ``caption``), in LEVIR-CC's form
-(``images`` of ``filename``, ``split`` and ``sentences``), or an object of id -> captions. Predictions: JSONL of
+line, with repeated ids; JSON in COCO form (``annotations`` of ``image_id`` and ``caption``), or an object of
+id -> captions. Predictions: JSONL of
 ``pair_id`` and ``caption``, a JSON list of ``image_id`` and ``caption`` (COCO results), or an object of id -> caption.
 Numbers as ids become text. Everything else is an error that names the file and the place: a key or an id that occurs
 twice, facts of a pair that contradict an earlier row, a text that is not Unicode.
@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from idc.data.readers.base import SPLIT_NAMES
-from idc.data.readers.layouts import official_format
 from idc.data.textfiles import JsonError, decode_text, parse_json, split_lines
-from idc.data.validation.checks import is_changed
 from idc.evaluation.record import Prediction
 from idc.metrics.coco import names
 
@@ -51,36 +49,19 @@ def read_references(path: str | os.PathLike[str], allow_empty: bool = False) -> 
         allow_empty: keep references without words, which a protocol may count (:data:`idc.metrics.protocols.SPOT`).
 
     Raises:
-        ValueError: naming what is not of one of the forms, an id that is there twice or has no captions; of an
-            annotation file of a data set that can be imported also how.
+        ValueError: naming what is not of one of the forms, an id that is there twice or has no captions.
     """
-    path = Path(path)
-    try:
-        return _read_references(path, allow_empty)
-    except ValueError as error:
-        for folder in (path.parent, path.parent.parent):
-            if folder.is_dir() and (format := official_format(str(folder))) is not None:
-                raise ValueError(
-                    f"{error}. {folder} has the layout of {format}: import it (python jobs/import_dataset.py "
-                    f"source={folder} out=data/{format}; the images may be missing) and give pairs=data/{format} "
-                    "instead of references="
-                ) from None
-        raise
-
-
-def _read_references(path: Path, allow_empty: bool) -> list[Prediction]:
     pairs: dict[str, Prediction] = {}
     single: set[str] = set()
-    for where, row in _rows(path, "captions"):
+    for where, row in _rows(Path(path), "captions"):
         name = _id(row, where)
         if "captions" in row and "references" in row:
             raise ValueError(f"{where}: captions and references are two names of the same; keep one of them")
         captions = next((row[key] for key in ("captions", "references") if key in row), None)
         is_single = captions is None and isinstance(row.get("caption"), str)
         captions = [row["caption"]] if is_single else captions
-        if not isinstance(name, str) or not _texts(captions):
+        if not isinstance(name, str) or not isinstance(captions, list) or not all(isinstance(c, str) for c in captions):
             raise ValueError(f'{where}: not of the form {{"pair_id": ..., "captions": ["...", ...]}}')
-        assert captions is not None
         if not allow_empty and any(not caption.split() for caption in captions):
             raise ValueError(
                 f"{where}: pair {name!r} has an empty reference; remove it, or give protocol=spot_single, which counts "
@@ -122,10 +103,6 @@ def _id(row: dict[str, Any], where: str) -> Any:
     return str(name) if isinstance(name, int) and not isinstance(name, bool) else name
 
 
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
 def _rows(path: Path, key: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Rows with their place, from a file of any of the forms; ``key`` is the kind of values in an object of ids."""
     try:
@@ -146,8 +123,6 @@ def _rows(path: Path, key: str) -> Iterator[tuple[str, dict[str, Any]]]:
     elif "annotations" in content:
         yield from _coco(content, str(path))
         return
-    elif "images" in content:
-        rows = [_levir(row, f"{path}, image {number}") for number, row in enumerate(_list(content["images"], path))]
     else:
         rows = [{"pair_id": name, key: _unwrap_single(value, key)} for name, value in content.items()]
     for number, row in enumerate(rows):
@@ -175,18 +150,6 @@ def _coco(content: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, A
         raise ValueError(f"{path}: no references for {names(bare)}, which are listed under images")
     if listed and (stray := sorted(seen - listed)):
         raise ValueError(f"{path}: references for {names(stray)}, which are not listed under images")
-
-
-def _levir(row: Any, where: str) -> dict[str, Any]:
-    try:
-        return {
-            "pair_id": PurePosixPath(row["filename"]).stem,
-            "captions": [sentence["raw"].strip() for sentence in row["sentences"]],
-            "split": row.get("split", row.get("filepath")),
-            "changed": is_changed(None, row),
-        }
-    except (KeyError, TypeError, AttributeError):
-        raise ValueError(f"{where}: an image of LEVIR-CC's form has filename, split and sentences with raw") from None
 
 
 def _parse(text: str, where: str) -> Any:

@@ -9,8 +9,16 @@ from typing import Any
 
 from idc.data.schema import CHANGE_TYPES
 from idc.evaluation.significance import intervals
-from idc.metrics.difference_lists import Matched, TrueDifferences, difference_scores, match_caption, true_differences
-from idc.metrics.hallucination import Truth, hallucination, truth_in
+from idc.metrics.scene_scores import (
+    Matched,
+    TrueDifferences,
+    Truth,
+    difference_scores,
+    hallucination,
+    match_caption,
+    true_differences,
+    truth_in,
+)
 from idc.rendered.captions import true_captions
 from idc.rendered.differences import differences_of
 from idc.rendered.sentences import true_wordings

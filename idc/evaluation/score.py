@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
+import json
 import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.evaluation import baselines
 from idc.evaluation.record import (
     CHANGE,
+    CONSTANT,
     MEAN,
+    NEAREST,
     NO_CHANGE_SUBSET,
+    TRUTH,
     Baseline,
     Evaluation,
     Prediction,
     ScoredCaption,
     Subset,
 )
-from idc.evaluation.score_cache import ScoreCache
 from idc.evaluation.significance import SEED, intervals
 from idc.metrics import changes
 from idc.metrics.coco import CIDER_UNDEFINED, METRICS, CocoScorer, PreparedCaptions, names
 from idc.metrics.java import Meteor, cut_paraphrases, java_version, remember_tokens, spice_missing, tokenize
 from idc.metrics.protocols import LEVIR, SPOT, UNSPACED, Protocol, get_protocol, references_of
+from idc.util.atomic import write_text
 
 _FEW_PAIRS = 10
 """With fewer, CIDEr's document frequencies say little about which words are rare."""
@@ -74,7 +80,8 @@ def evaluate_captions(
     protocol, cache = protocol or get_protocol("coco"), cache or ScoreCache()
     _check(predictions)
     captions = {p.pair_id: p.caption for p in predictions}
-    changed = {p.pair_id: whether_changed(p) for p in predictions}
+    by_type = {p.pair_id: None if p.change_type is None else p.change_type != NO_CHANGE for p in predictions}
+    changed = {p.pair_id: by_type[p.pair_id] if p.changed is None else p.changed for p in predictions}
     levir, scored = protocol.name in LEVIR, bool(predictions[0].references)
     values: dict[str, Any] = {"scores": {}, "subsets": {}, "baselines": {}}
     per_id: dict[str, dict[str, float]] = {}
@@ -121,17 +128,17 @@ def evaluate_captions(
         per_id, statistics = whole.per_id, whole.statistics
         values |= {"scores": _with_mean(whole.overall), "subsets": _scored_parts(prepared, parts)}
         if constant_candidates:
-            values["baselines"][baselines.CONSTANT] = baseline(
-                baselines.CONSTANT,
+            values["baselines"][CONSTANT] = baseline(
+                CONSTANT,
                 tokenised(constant_candidates),
                 lambda: baselines.best_constant(references, constant_candidates, protocol.tokens)[0],
             )
         if near is not None:
             inputs = [list(near), tokenised(list(near.values()))]
-            values["baselines"][baselines.NEAREST] = baseline(baselines.NEAREST, inputs, lambda: near)
+            values["baselines"][NEAREST] = baseline(NEAREST, inputs, lambda: near)
         if truth is not None:
             values["upper_bound"] = baseline(
-                baselines.TRUTH,
+                TRUTH,
                 [[name, tokenised(wordings)] for name, wordings in truth.items()],
                 lambda: baselines.best_wording(references, truth, kinds, protocol.tokens),
             )
@@ -139,9 +146,8 @@ def evaluate_captions(
             other.name: _extra_scores(other, predictions, metrics, meteor) for other in extra_protocols
         }
         values["seconds"] = {f"scoring, {part}": value for part, value in scorer.seconds.items()}
-        values["intervals"] = (
-            intervals(list(per_id.values()), list(statistics.values()), resamples) if resamples else {}
-        )
+        if resamples:
+            values["intervals"] = intervals(list(per_id.values()), list(statistics.values()), resamples)
     limits = _limits(values, predictions, protocol)
     for name, limit in limits.items():
         if name != "undefined" or math.isnan(values["scores"]["CIDEr"]):  # of parts the tables say it
@@ -201,13 +207,6 @@ def _prepared_java(
 
     every = (text for p in protocols for text in p.tokens([*sentences[p.name], *captions]))
     return Meteor([*every, *texts], cut)
-
-
-def whether_changed(p: Prediction) -> bool | None:
-    """The annotated change flag; if absent, derived from the change type."""
-    if p.changed is not None or p.change_type is None:
-        return p.changed
-    return p.change_type != NO_CHANGE
 
 
 def _check(predictions: Sequence[Prediction]) -> None:
@@ -283,7 +282,6 @@ def _limits(values: Mapping[str, Any], predictions: Sequence[Prediction], protoc
 
 
 def _text(protocol: Protocol, metrics: Sequence[str], selection: str, scored: bool, resamples: int) -> dict[str, Any]:
-    """Description of the numbers, with versions, for the record."""
     text: dict[str, Any] = {
         "name": protocol.name,
         "selection": selection or "not stated",
@@ -312,3 +310,50 @@ def _text(protocol: Protocol, metrics: Sequence[str], selection: str, scored: bo
         "pycocoevalcap": importlib.metadata.version("pycocoevalcap"),
         "java": java_version() if protocol.needs_java or "METEOR" in metrics else "not used",
     }
+
+
+class ScoreCache:
+    """What an evaluation calculates from the references alone, on disk for the next one of the same references.
+
+    A value is stored under a hash of all that it depends on, so it is never out of date, and any number of evaluations
+    may share a folder, which may be removed at any time.
+
+    Args:
+        folder: None to store nothing.
+        version: of the program.
+    """
+
+    def __init__(self, folder: Path | str | None = None, version: int = 0) -> None:
+        self._folder = None if folder is None else Path(folder)
+        self._version = version
+
+    def get(self, name: str, depends_on: Any, make: Callable[[], Any]) -> Any:
+        """The stored value, or that of ``make``, which is then stored (JSON). A damaged file is made anew.
+
+        Args:
+            depends_on: JSON-able; everything that the value depends on.
+        """
+        if self._folder is None:
+            return make()
+        key = _hash([name, self._version, depends_on])
+        path = self._folder / f"{name}-{key[:32]}.json"
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            if stored["key"] == key and stored["sha256"] == _hash(stored["value"]):
+                return stored["value"]
+            log.warning("%s is damaged and is made anew", path)
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            log.warning("%s cannot be read and is made anew: %s", path, error)
+        value = make()
+        text = json.dumps({"key": key, "sha256": _hash(value), "value": value})
+        try:
+            write_text(path, text)
+        except OSError as error:
+            log.warning("not cached for the next evaluation: %s", error)
+        return json.loads(text)["value"]  # as a later call returns it
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -33,8 +33,7 @@ from typing import NamedTuple
 
 from idc.data.schema import NO_CHANGE
 from idc.metrics import claim_words as vocab
-from idc.metrics.changes import clauses_of, named_type
-from idc.metrics.no_change import DISTRACTORS
+from idc.metrics.changes import DISTRACTORS, clauses_of, named_type
 
 Attributes = frozenset[tuple[str, str]]
 """Some (attribute, value) pairs: ``{("color", "red"), ("shape", "cube")}``."""
@@ -59,6 +58,15 @@ class SentenceClaim:
     new: Attributes = frozenset()
     sides: frozenset[str] = frozenset()
     relations: tuple[tuple[str, Attributes], ...] = ()
+
+    def __str__(self) -> str:
+        """In words: "color of red cube: to blue"."""
+        parts = [" ".join(value for _, value in sorted(self.described)) or "an object"]
+        parts += sorted(self.sides)
+        parts += [f"{relation} {' '.join(value for _, value in sorted(named))}" for relation, named in self.relations]
+        old, new = (" ".join(value for _, value in sorted(side)) for side in (self.old, self.new))
+        looks = [f"from {old}"] * bool(old) + [f"to {new}"] * bool(new)
+        return f"{self.kind or 'change'} of {', '.join(parts)}" + (f": {' '.join(looks)}" if looks else "")
 
     def at(self, other: SentenceClaim) -> SentenceClaim:
         """With what the other describes, and where."""
@@ -144,7 +152,6 @@ def _continues(claim: SentenceClaim, part: _Part) -> bool:
 
 
 def _sentences(caption: str) -> Iterator[list[_Part]]:
-    """The segments of each sentence."""
     text = caption.lower().replace("\u2019", "'").replace("not the same", "different").replace("there are", "there is")
     text = clauses_of(text).replace(":", ",")
     for pattern, new in vocab.COMPARED:

@@ -142,11 +142,6 @@ def binary_measures(truth: Sequence[bool], predicted: Sequence[bool]) -> dict[st
     return {"Accuracy": _share(right, len(truth)), **_precision_recall(hits, sum(predicted), sum(truth))}
 
 
-def count_error(truth: Sequence[int], predicted: Sequence[int]) -> float:
-    """Mean absolute error."""
-    return statistics.fmean(abs(t - p) for t, p in zip(truth, predicted, strict=True))
-
-
 def set_measures(truth: Sequence[frozenset[str]], predicted: Sequence[frozenset[str]]) -> dict[str, float]:
     """Of non-empty sets of labels: example-based accuracy, micro precision, recall, F1, subset accuracy."""
     both = list(zip(truth, predicted, strict=True))
@@ -200,8 +195,8 @@ def _scores(kind: str, truth: Sequence[Any], predicted: Sequence[Any]) -> dict[s
     if kind == BINARY:
         return binary_measures(truth, [not t if p is None else p for t, p in zip(truth, predicted, strict=True)])
     if kind == COUNT:
-        taken = [t + max(t, 1) if p is None else p for t, p in zip(truth, predicted, strict=True)]
-        return {"MAE": count_error(truth, taken)}
+        errors = (max(t, 1) if p is None else abs(t - p) for t, p in zip(truth, predicted, strict=True))
+        return {"MAE": statistics.fmean(errors)}
     if kind == LOCATION:
         return set_measures(truth, [frozenset({"unreadable"}) if p is None else p for p in predicted])
     return {"Accuracy": _share(sum(t == p for t, p in zip(truth, predicted, strict=True)), len(truth))}

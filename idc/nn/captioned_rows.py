@@ -14,7 +14,7 @@ from idc.data.images import decode_image, resize_image
 from idc.data.mapped_rows import MappedRows
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
-from idc.metrics.difference_lists import scene_truth
+from idc.metrics.scene_scores import scene_truth
 from idc.training.caption_validation import ValidatedRows
 
 _COLUMNS = ("pair_id", "before", "after", "captions", "change_type", "meta")

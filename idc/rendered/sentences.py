@@ -8,7 +8,7 @@ object's relation to an object that did not change, or its side of the picture. 
 that shows the object, because the camera may turn between them. The words are those of
 :mod:`idc.rendered.captions` and few more, so that small models learn them.
 
-A caption names every difference, in any order. :mod:`idc.metrics.difference_lists` takes it apart again.
+A caption names every difference, in any order. :mod:`idc.metrics.scene_scores` takes it apart again.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from idc.data.rows import open_rows
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.data.store import iter_rows
 from idc.metrics.changes import UNCLEAR, named_type
-from idc.metrics.hallucination import wilson
+from idc.metrics.scene_scores import wilson
 from idc.report.page import Card, Cards, Facts, Page, Section, Table, Tiles, middle_numbers, reduced, write_texts
 from idc.report.pair_cards import pair_card
 from idc.systems import OBJECTS, REGIONS
@@ -126,7 +126,6 @@ def _summarise(job: CaptionJob) -> GallerySummary:
 
 
 def _share(label: str, count: int, of: int) -> tuple[str, str, str]:
-    """The tile of a share with its 95 % interval (Wilson)."""
     low, high = wilson(count / of, of)
     return label, f"{count / of:.0%}", f"{count:,} of {of:,}; 95 % interval {100 * low:.1f} to {100 * high:.1f}"
 

@@ -2,7 +2,7 @@
 
 A page makes no request; its content security policy forbids all of them. It follows the reader's light or dark setting
 and fits a telephone. The template escapes every value but ``Markup``, which only this module and
-:mod:`idc.report.charts` make.
+:mod:`idc.report.sweep_page` make.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Bullets(PageBlock):
 
 @dataclass(frozen=True)
 class Figure(PageBlock):
-    """Charts (:mod:`idc.report.charts`)."""
+    """Charts."""
 
     items: Sequence[Markup]
 
@@ -284,9 +284,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(picture=picture, FRAME_EDGE=FRAME_EDGE)
-    environment.filters.update(fact=_fact)
+    environment.filters.update(
+        fact=lambda value: ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    )
     return environment
-
-
-def _fact(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -19,10 +19,10 @@ from idc.evaluation.job import finished_evaluation
 from idc.evaluation.job import run_evaluation as evaluate
 from idc.evaluation.record import Evaluation
 from idc.metrics.change_maps import MODEL, PIXELS
-from idc.report.collect import environment
 from idc.report.config import RobustnessJob
 from idc.report.leaderboard.scored_runs import CLEAN, ROBUSTNESS
 from idc.report.page import Table
+from idc.report.run_page import environment
 from idc.robustness.build import open_corruption
 from idc.util.atomic import write_text
 from idc.util.units import score_text
@@ -73,7 +73,6 @@ def _perturbed(job: RobustnessJob) -> Iterator[CorruptJob]:
 
 
 def _evaluation(job: RobustnessJob, name: str, pairs: str, overwrite: bool) -> Evaluation:
-    """The evaluation of the artifact on a set."""
     settings: dict[str, Any] = {
         "out": f"{job.out}/{name}", "pairs": pairs, "artifact": job.artifact, "split": job.split,
         "change_maps": job.change_maps,

@@ -38,9 +38,9 @@ STEPS = "steps"
 
 RIGHT_TYPE = "right_type"
 RIGHT_CLAIMS = {"right_object": "object", "right_attribute": "attribute"}
-"""Metric -> rate of :class:`idc.metrics.hallucination.Hallucination`."""
+"""Metric -> rate of :class:`idc.metrics.scene_scores.Hallucination`."""
 DIFFERENCE_RATES = {"difference_f1": "f1", "invented_share": "invented_share"}
-"""Metric -> rate of :mod:`idc.metrics.difference_lists`."""
+"""Metric -> rate of :mod:`idc.metrics.scene_scores`."""
 LOWER_IS_BETTER = ("invented_share", "training_memory", "count/MAE")
 """Metrics of errors and costs."""
 

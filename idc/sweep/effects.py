@@ -10,11 +10,10 @@ import numpy as np
 
 from idc.data.schema import NO_CHANGE
 from idc.data.store import iter_rows
-from idc.evaluation.effects import SeededEffect, seeded_effect
 from idc.evaluation.record import load_evaluation, load_predictions
 from idc.evaluation.rendered_truth import rendered_truth
-from idc.metrics.difference_lists import F1
-from idc.metrics.hallucination import hallucination
+from idc.evaluation.significance import SeededEffect, seeded_effect
+from idc.metrics.scene_scores import F1, hallucination
 
 PAIRED = ("CIDEr", "right_type", "right_object", "difference_f1")
 """Metrics with a value for each pair."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from idc.evaluation.effects import SeededEffect
 from idc.evaluation.record import Baseline, Evaluation, Spread, load_evaluation, spread
+from idc.evaluation.significance import SeededEffect
 from idc.sweep.chain import Step
 from idc.sweep.config import (
     DIFFERENCE_RATES,

@@ -11,13 +11,19 @@ import torch
 
 from idc.data.mapped_rows import MappedRows
 from idc.metrics.coco import cider
-from idc.metrics.difference_lists import TrueDifferences, difference_scores, match_caption, scene_truth
-from idc.metrics.hallucination import Truth, hallucination
+from idc.metrics.scene_scores import (
+    TrueDifferences,
+    Truth,
+    difference_scores,
+    hallucination,
+    match_caption,
+    scene_truth,
+)
 from idc.training.context import Context
 from idc.training.task import Batch, Task
 
 Captioned = tuple[str, str, list[str], Any]
-"""pair_id, generated caption, references, and the truth (:func:`idc.metrics.difference_lists.scene_truth`) or None."""
+"""pair_id, generated caption, references, and the truth (:func:`idc.metrics.scene_scores.scene_truth`) or None."""
 
 
 class CaptioningTask(Task):

@@ -20,8 +20,7 @@ from idc.data.images import decode_image, image_size, resize_image
 from idc.data.manifest import complete_manifest
 from idc.data.mapped_rows import MappedRows
 from idc.data.schema import Instruction, Turn
-from idc.metrics.difference_lists import TrueDifferences, scene_truth
-from idc.metrics.hallucination import Truth
+from idc.metrics.scene_scores import TrueDifferences, Truth, scene_truth
 from idc.training.caption_validation import row_truths
 from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders, mixture_of, sample_rng
@@ -41,7 +40,7 @@ class Dialogue:
         name: for messages.
         images: encoded bytes, in the order of their marks in the turns.
         references: right answers to the last question.
-        scene: the truth (:func:`idc.metrics.difference_lists.scene_truth`), if it is known.
+        scene: the truth (:func:`idc.metrics.scene_scores.scene_truth`), if it is known.
         one_size: the images are a pair, both seen at the size of the first (:func:`at_one_size`).
     """
 

@@ -15,7 +15,7 @@ from idc.demo.summary import closing, demo_summary
 from idc.demo.system import DemoStep
 from idc.evaluation import record as ev
 from idc.evaluation.score import evaluate_captions
-from idc.metrics.hallucination import hallucination, truth_of
+from idc.metrics.scene_scores import hallucination, truth_of
 from tests.conftest import Command
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -22,8 +22,8 @@ from idc.evaluation import baselines
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import finished_evaluation, run_evaluation
+from idc.evaluation.record import evaluation_table
 from idc.evaluation.score import evaluate_captions
-from idc.evaluation.table import evaluation_table
 from idc.metrics import java
 from idc.metrics.coco import cider, score
 from tests.captioning.toy import ToyCaptioner

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from idc.config import load
-from idc.data.config import ImportJob
-from idc.data.readers.layouts import find_layout
 from idc.evaluation.record import Prediction
 from idc.evaluation.references import read_captions, read_references
-from tests.data import small_sets
-from tests.data.official_layouts import Official
 
 TWO = {"a": ["one", "two"], "b": ["three"]}
 
@@ -39,9 +32,6 @@ def file(path: Path, content: Any) -> Path:
         ("r.json", {"images": [{"id": "a"}, {"id": "b"}, {"id": "b"}], "annotations": [
             {"image_id": "a", "id": 7, "caption": "one"}, {"image_id": "b", "id": 8, "caption": "three"},
             {"image_id": "a", "id": 9, "caption": "two"}]}),
-        ("r.json", {"images": [
-            {"filename": "a.png", "sentences": [{"raw": " one "}, {"raw": "two"}]},
-            {"filename": "b.png", "sentences": [{"raw": "three"}]}]}),
     ],
 )  # fmt: skip
 def test_every_form_of_references_gives_the_same(name: str, content: Any, tmp_path: Path) -> None:
@@ -54,30 +44,10 @@ def test_what_else_is_known_of_a_pair_is_kept(tmp_path: Path) -> None:
     assert read_references(file(tmp_path / "r.jsonl", [row])) == [
         Prediction(pair_id="a", caption="", references=["x"], change_type="move", split="val")
     ]
-    levir = {"images": [{"filename": "t.png", "split": "test", "changeflag": 0, "sentences": [{"raw": "same"}]}]}
-    assert read_references(file(tmp_path / "r.json", levir)) == [
-        Prediction(pair_id="t", caption="", references=["same"], changed=False, split="test")
+    rows = [{"pair_id": "a", "caption": "x", "split": "test"}, {"pair_id": "a", "caption": "y", "changed": True}]
+    assert read_references(file(tmp_path / "r.jsonl", rows)) == [
+        Prediction(pair_id="a", caption="", references=["x", "y"], changed=True, split="test")
     ]
-
-
-@pytest.mark.parametrize(
-    ("data_set", "name"),
-    [
-        (small_sets.spot_the_diff, "test.json"),
-        (small_sets.clevr_change, "change_captions_by_IOU.json"),
-    ],
-)
-def test_of_an_annotation_file_of_a_data_set_it_says_how_to_import_it(
-    data_set: Callable[[], Official], name: str, tmp_path: Path
-) -> None:
-    official = data_set()
-    folder = official.write(tmp_path / "set")
-    with pytest.raises(ValueError, match="not ") as refusal:
-        read_references(folder / name)
-    (command,) = re.findall(r"python jobs/import_dataset.py (source=\S+ out=\S+); ", str(refusal.value))
-    job = load(ImportJob, None, dict(part.split("=", 1) for part in command.split()))
-    assert find_layout(job.source).format == official.format
-    assert f"give pairs={job.out} instead of references=" in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +75,6 @@ def test_every_form_of_predictions_gives_the_same(name: str, content: Any, tmp_p
          "no references for 'b', which are listed under images"),
         ("r.json", '{"images": [{"id": "a"}], "annotations": [{"image_id": "c", "caption": "x"}, '
          '{"image_id": "a", "caption": "x"}]}', "references for 'c', which are not listed under images"),
-        ("r.json", '{"images": [{"filename": "a.png"}]}', "image 0: an image of LEVIR-CC's form"),
         ("r.jsonl", '{"pair_id": "a", "captions": ["x"]}\nnothing', "line 2: not JSON"),
         ("r.jsonl", '{"pair_id": "a", "captions": ["x"]}\n{"pair_id": "a", "captions": ["y"]}',
          "line 2: pair 'a' is there twice"),
@@ -124,13 +93,6 @@ def test_a_broken_file_of_references_is_named_by_its_place(name: str, text: str,
     (tmp_path / name).write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match=message):
         read_references(tmp_path / name)
-
-
-def test_rows_of_one_caption_add_to_what_is_known_of_their_pair(tmp_path: Path) -> None:
-    rows = [{"pair_id": "a", "caption": "x", "split": "test"}, {"pair_id": "a", "caption": "y", "change_type": "move"}]
-    assert read_references(file(tmp_path / "r.jsonl", rows)) == [
-        Prediction(pair_id="a", caption="", references=["x", "y"], change_type="move", split="test")
-    ]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from idc.data.schema import ChangePair
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import run_evaluation
-from idc.evaluation.table import evaluation_table
+from idc.evaluation.record import evaluation_table
 from idc.metrics import java
 from idc.metrics.coco import BLEU_ORDERS
 from tests.folders import write_rows

@@ -2,7 +2,7 @@
 
 A difference is (kind, words of the described object, words of its old look, words of its new look); the words of a look
 are values, letters, numbers or sides. The first list was written before the rules of
-:mod:`idc.metrics.difference_lists`, the second after them, in the manner of language models.
+:mod:`idc.metrics.scene_scores`, the second after them, in the manner of language models.
 """
 
 Read = tuple[str, str, str, str]

@@ -15,8 +15,7 @@ from idc.data.pipeline import run_local
 from idc.data.store import iter_rows
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import finished_evaluation, run_evaluation
-from idc.evaluation.record import load_evaluation
-from idc.evaluation.table import evaluation_table
+from idc.evaluation.record import evaluation_table, load_evaluation
 from idc.metrics.change_maps import BLOB, MODEL, PIXELS, average_precision, blob, score_map, score_pair, summarise_maps
 from idc.systems import load_captioner
 from tests.systems.procap.world import World

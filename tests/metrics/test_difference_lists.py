@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from idc.data.text import words
+from idc.evaluation.record import difference_table
 from idc.metrics.claims import read_claims
-from idc.metrics.difference_lists import (
+from idc.metrics.scene_scores import (
     F1,
     INVENTED,
     PRECISION,
@@ -19,10 +20,8 @@ from idc.metrics.difference_lists import (
     Matched,
     TrueDifferences,
     difference_scores,
-    difference_table,
     match_caption,
     true_differences,
-    worded,
 )
 from idc.rendered.captions import change_captions
 from idc.rendered.config import RenderConfig
@@ -76,7 +75,7 @@ def test_every_reference_of_several_changes_is_read_as_exactly_the_true_list(pai
         captions = several_captions(pair.differences, pair.before, pair.after, pair.views, 4, rng)
         for caption in (*captions, *true_wordings(pair.differences)):
             found = match_caption(caption, true)
-            assert found.scores == PERFECT, (caption, [worded(one) for one in found.claims])
+            assert found.scores == PERFECT, (caption, [str(one) for one in found.claims])
             heard = match_caption(" ".join(words(caption)), true)
             assert heard.scores == PERFECT, "a vocabulary that drops stops and capitals changes nothing"
             assert found.verdicts == ("right",) * len(pair.differences)
@@ -134,6 +133,11 @@ def test_captions_in_other_words(caption: str, expected: tuple[Read, ...]) -> No
 )  # fmt: skip
 def test_text_that_claims_nothing_has_no_claims(text: str) -> None:
     assert read_claims(text) == type(read_claims(text))((), False)
+
+
+def test_a_claim_in_words() -> None:
+    (claim,) = read_claims("the small ball on the left has changed from red to blue").claims
+    assert str(claim) == "color of sphere small, left: from red to blue"
 
 
 def test_a_cut_end_claims_only_what_is_finished() -> None:
@@ -299,5 +303,6 @@ def test_the_list_of_a_pair_comes_from_its_meta() -> None:
     assert none.differences == ()
     assert true_differences("replace", meta) is None
     assert true_differences("color", {}) is None
+    assert true_differences("color", {"before": [RED], "after": [RED]}) is None, "they contradict the type"
     with pytest.raises(ValueError, match="kind is 'paint'"):
         true_differences(None, {**meta, DIFFERENCES: [{"kind": "paint"}]})

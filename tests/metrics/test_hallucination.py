@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from idc.data.schema import CHANGE_TYPES
+from idc.evaluation.record import hallucination_table
 from idc.metrics.claims import read_object_claims
-from idc.metrics.hallucination import Rate, Truth, hallucination, hallucination_table, truth_of
+from idc.metrics.scene_scores import Rate, Truth, hallucination, truth_of
 from idc.rendered import captions as rendered
 
 

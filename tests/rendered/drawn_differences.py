@@ -15,7 +15,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Drawn:
-    """A pair: see :class:`idc.metrics.difference_lists.TrueDifferences`."""
+    """A pair: see :class:`idc.metrics.scene_scores.TrueDifferences`."""
 
     differences: tuple[Difference, ...]
     before: list[Record]

@@ -9,7 +9,7 @@ import pytest
 
 from idc.data.images import decode_image
 from idc.data.schema import NO_CHANGE, ChangePair
-from idc.metrics.hallucination import hallucination, truth_of
+from idc.metrics.scene_scores import hallucination, truth_of
 from idc.rendered.draw import draw_scene, split_of
 from idc.rendered.render import MASK_AFTER, MASK_BEFORE, RenderScenes
 from idc.rendered.scene import ORDERED_PAIRS

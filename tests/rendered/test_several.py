@@ -9,7 +9,7 @@ import pytest
 
 from idc.config import ConfigError, load
 from idc.data.images import decode_image
-from idc.metrics.difference_lists import match_caption, true_differences
+from idc.metrics.scene_scores import match_caption, true_differences
 from idc.rendered.config import RenderConfig, SeveralConfig
 from idc.rendered.differences import KINDS
 from idc.rendered.draw import UnplaceableScene, cast, split_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from idc.data.pipeline import run_local
 from idc.mining.descriptions.describing import describe_pairs
 from idc.mining.descriptions.description_statistics import RESULT, DescriptionSummary
-from idc.report.descriptions.descriptions_page import PAGE, write_descriptions_page
+from idc.report.descriptions_page import PAGE, write_descriptions_page
 from tests.chat_server import serving
 from tests.mining.descriptions.small_pairs import described, job, number_in, write_pairs
 from tests.report.html_page import HtmlPage

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from idc.evaluation.record import spread
-from idc.report import charts
 from idc.report import page as pg
 from idc.report.pair_cards import pair_card
+from idc.report.sweep_page import chart_of_means
 from tests.report.html_page import HtmlPage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +30,7 @@ def evil_blocks() -> dict[str, tuple[pg.PageBlock, int]]:
     )  # fmt: skip
     styled = [pg.styled("soft", EVIL), pg.struck(EVIL, EVIL), pg.link(EVIL, EVIL), pg.html_join([EVIL])]
     cells = [EVIL, pg.Cell(EVIL, EVIL, EVIL, EVIL)]
-    drawn = [charts.means(EVIL, EVIL, {EVIL: [(1, spread([1.0]))]})]
+    drawn = [chart_of_means(EVIL, EVIL, {EVIL: [(1, spread([1.0]))]})]
     return {
         "text": (pg.Text(note=EVIL), 1),
         "tiles": (pg.Tiles([(EVIL, EVIL, EVIL)], **more), 5),
@@ -103,6 +103,6 @@ def test_an_installed_package_has_all_templates_and_tables() -> None:
 
 
 def test_importing_a_page_loads_neither_torch_nor_the_templates_engine() -> None:
-    code = "import sys, idc.report.collect, idc.report.run; print([n for n in ('torch', 'jinja2') if n in sys.modules])"
+    code = "import sys, idc.report.run_page; print([n for n in ('torch', 'jinja2') if n in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert found.stdout.strip() == "[]"

@@ -1,19 +1,29 @@
-"""The sections of a run's page: their words and numbers, and the pictures of a pair."""
+"""A run's page: its words and numbers, the pictures of a pair, its contents from the folders of the run."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from idc.data.images import encode_png
+from idc.data.schema import ChangePair
+from idc.evaluation import record as ev
 from idc.evaluation.record import Baseline, Evaluation, Subset, Training
+from idc.evaluation.score import evaluate_captions
 from idc.metrics.changes import agreement
-from idc.metrics.hallucination import hallucination, truth_of
-from idc.report import run
+from idc.metrics.scene_scores import hallucination, truth_of
+from idc.report import run_page
+from idc.report.config import ReportJob
 from idc.report.page import Card, Cards, Page, Section
 from idc.report.pair_cards import pair_card
+from idc.report.run_page import by_score, collect, spread_over_types
+from tests.conftest import Command
+from tests.folders import write_rows
 from tests.report.html_page import HtmlPage
 
 
@@ -54,10 +64,10 @@ def card(**changes: Any) -> Card:
 def full() -> Page:
     evaluations = [evaluation(1.0), evaluation(1.2, ("move", "none")), evaluation(1.4)]
     return Page("A run <of> ours", "rendered pairs", [
-        run.pairs_section([card()], {"Held out": [card(), card(named_type="move")], "Empty": []}),
-        run.scores_section(evaluations, {}),
-        run.types_section(evaluations),
-        run.record_section(evaluations[0].protocol, {"scoring": "12 min"}, {"python": "3.11"}),
+        run_page.pairs_section([card()], {"Held out": [card(), card(named_type="move")], "Empty": []}),
+        run_page.scores_section(evaluations, {}),
+        run_page.types_section(evaluations),
+        run_page.record_section(evaluations[0].protocol, {"scoring": "12 min"}, {"python": "3.11"}),
     ])  # fmt: skip
 
 
@@ -89,7 +99,7 @@ def test_the_share_of_warned_pairs_is_shown_where_it_is_known(page: HtmlPage) ->
     assert "unlike the training data" not in page.text
     warned = evaluation().model_copy(update={"warned": 1})
     counts = "1 of 2 pairs (50.0 %; 95 % interval 9.5 to 90.5)"
-    scores = run.scores_section([warned], {"Other": [warned], "Silent": [evaluation()]})
+    scores = run_page.scores_section([warned], {"Other": [warned], "Silent": [evaluation()]})
     text = shown(scores).text
     assert f"the model: {counts} Other: {counts}" in text
     assert "Silent: 1" not in text
@@ -98,7 +108,7 @@ def test_the_share_of_warned_pairs_is_shown_where_it_is_known(page: HtmlPage) ->
 def test_a_score_that_is_not_defined_is_a_dash() -> None:
     defined = evaluation()
     undefined = defined.model_copy(update={"scores": {**defined.scores, "CIDEr": math.nan}, "baselines": {}})
-    text = shown(run.scores_section([undefined] * 2, {})).text
+    text = shown(run_page.scores_section([undefined] * 2, {})).text
     assert "CIDEr-D, model –" in text
     assert "nan" not in text
 
@@ -120,7 +130,7 @@ def test_another_captioner_and_the_trained_baseline_are_next_to_the_model() -> N
     high = model.baselines["nearest"].model_copy(update={"scores": {"BLEU-4": 0.8, "CIDEr": 2.0}})
     model = model.model_copy(update={"baselines": {**model.baselines, "trained": trained}, "upper_bound": high})
     others = {"Rival": [evaluation(2.4), evaluation(2.2)], "Third": [other]}
-    text = shown(run.scores_section([model], others), run.claims_section([model], others)).text
+    text = shown(run_page.scores_section([model], others), run_page.claims_section([model], others)).text
     for part in (
         "CIDEr-D, the truth in one wording 200.0", "CIDEr-D, Rival 230.0 ± 14.1",
         "CIDEr-D, the trained baseline 60.0 the model has 2.0 times as much",
@@ -131,7 +141,7 @@ def test_another_captioner_and_the_trained_baseline_are_next_to_the_model() -> N
     ):  # fmt: skip
         assert part in text, part
     assert "Rival 100.0%" not in text, "without a truth there are no claims"
-    assert "model 100.0% ± 0.0 50.0% ± 70.7" in shown(run.claims_section([model, other], {})).text
+    assert "model 100.0% ± 0.0 50.0% ± 70.7" in shown(run_page.claims_section([model, other], {})).text
 
 
 def test_a_card_has_the_pair_its_mask_its_procedure_and_its_verdict() -> None:
@@ -153,3 +163,99 @@ def test_a_card_has_the_pair_its_mask_its_procedure_and_its_verdict() -> None:
     text = Page("t", "", [Section("s", [marked])]).html()
     assert "The ball, turned <s>green</s>" in text, "a word of no reference is marked"
     assert "(empty caption)" in text
+
+
+# ----------------------------------------------------------------------------------------------------- from the folders
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run's folders: 8 pairs, procedures of 6 of them, an evaluation."""
+    root = tmp_path_factory.mktemp("run")
+    pairs, procedures, predictions = [], [], []
+    for i in range(8):
+        kind = ("none", "move")[i % 2]
+        image = np.full((20, 30, 3), 20 * i, np.uint8)
+        mask = np.zeros((20, 30), np.uint8)
+        mask[:5] = 255 if kind == "move" else 0
+        captions = ("the ball moved", f"ball {i} moved") if kind == "move" else ("no change", "nothing has changed")
+        pair = ChangePair(f"p{i}", encode_png(image), encode_png(image), captions, kind, "test", encode_png(mask))
+        pairs.append(pair.to_row())
+        if i < 6:
+            frames = [encode_png(image)] * 5
+            procedures.append(
+                {"pair_id": f"p{i}", "split": "test", "frames": frames, "confidence": [0.1, 0.2, 0.3], "keyframes": [2]}
+            )
+        predictions.append(
+            ev.Prediction(
+                pair_id=f"p{i}", caption=captions[0] if i < 6 else "a cube", references=list(captions), change_type=kind
+            )
+        )
+    write_rows(root / "pairs", pairs)
+    write_rows(root / "procedures", procedures, "procedures", pa.Table.from_pylist(procedures).schema)
+    evaluation, rows = evaluate_captions(predictions, metrics=("CIDEr",))
+    ev.save(root / "evaluation", evaluation.model_copy(update={"seconds": {"scoring": 1.5}}), rows)
+    return root
+
+
+def test_everything_is_gathered(folders: Path) -> None:
+    evaluation, pairs, procedures = (str(folders / name) for name in ("evaluation", "pairs", "procedures"))
+    page = collect(ReportJob(out="x", evaluations=(evaluation,), pairs=pairs, procedures=procedures))
+    shown_pairs = {block.title: block.items for block in page.sections[0].blocks if isinstance(block, Cards)}
+    assert {title: [card.name for card in cards] for title, cards in shown_pairs.items()} == {
+        "": ["p0", "p1", "p2", "p3", "p4", "p5"],
+        "A few of every kind (8)": [f"p{i}" for i in range(8)],
+        "Best by CIDEr (4)": ["p1", "p3", "p5", "p0"],
+        "Worst by CIDEr (4)": ["p6", "p7", "p0", "p2"],
+    }
+    first, second = shown_pairs[""][:2]
+    assert [len(first.views), len(second.views)] == [2, 3], "an empty mask is none"
+    assert second.views[0][1][0, 0, 0] == 20
+    assert [label for label, *_ in second.frames] == ["before", "0.100", "0.200 key", "0.300", "after"]
+    assert "names move" in second.tags[1]
+    assert not shown_pairs["Worst by CIDEr (4)"][0].frames, "a pair without a procedure is shown all the same"
+    text = " ".join(HtmlPage(page.html()).text.split())
+    for part in ("scoring 1.5 s", "python 3."):
+        assert part in text, part
+
+
+def test_another_captioner_is_compared_on_the_same_pairs_alone(folders: Path, tmp_path: Path) -> None:
+    settings = {"out": "x", "evaluations": (str(folders / "evaluation"),), "pairs": str(folders / "pairs")}
+    same = str(folders / "evaluation")
+    assert "CIDEr-D, Rival" in collect(ReportJob(**settings, compare={"Rival": (same, same)})).html()
+    rows = ev.load_predictions(same)
+    ev.save(tmp_path / "fewer", ev.load_evaluation(same), rows[1:])
+    with pytest.raises(ValueError, match=r"compare\.Rival: not the same pairs: here 8 pairs, .* 7; 'p0' is"):
+        collect(ReportJob(**settings, compare={"Rival": (str(tmp_path / "fewer"),)}))
+    with pytest.raises(ValueError, match=r"compare\.truth: the page has another row of this name"):
+        collect(ReportJob(**settings, compare={"truth": (same,)}))
+
+
+def test_the_gallery_takes_the_types_in_turn() -> None:
+    rows = [
+        ev.ScoredCaption(pair_id=f"{kind}{i}", caption="", change_type=kind)
+        for kind in ("add", "move")
+        for i in range(3)
+    ]
+    rows.append(ev.ScoredCaption(pair_id="x", caption=""))
+    assert [row.pair_id for row in spread_over_types(rows, 5)] == ["add0", "move0", "x", "add1", "move1"]
+    assert len(spread_over_types(rows, 99)) == 7
+    assert spread_over_types([], 3) == []
+    assert by_score(rows, 3, best=True) == [], "without scores there is no best"
+
+
+def test_other_pairs_than_the_evaluated_ones_are_refused(folders: Path, tmp_path: Path) -> None:
+    rows = ev.load_predictions(folders / "evaluation")
+    ev.save(tmp_path, ev.load_evaluation(folders / "evaluation"), [rows[0].model_copy(update={"pair_id": "elsewhere"})])
+    with pytest.raises(ValueError, match="lacks 1 of the captioned pairs: elsewhere"):
+        collect(ReportJob(out="x", evaluations=(str(tmp_path),), pairs=str(folders / "pairs")))
+
+
+def test_the_command_writes_the_page(folders: Path, tmp_path: Path, command: Command) -> None:
+    done = command(
+        "evaluate", f"out={tmp_path}/r.html", f"evaluations=[{folders}/evaluation]", f"pairs={folders}/pairs",
+        f"procedures={folders}/procedures",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert text.count('<article class="card">') == 6 + 8 + 4 + 4

@@ -6,10 +6,9 @@ import json
 import re
 from pathlib import Path
 
-from idc.evaluation.effects import SeededEffect
 from idc.evaluation.record import Interval, spread
-from idc.report.sweep.sweep_page import sweep_page, write_sweep
-from idc.report.sweep.sweep_table import sweep_markdown
+from idc.evaluation.significance import SeededEffect
+from idc.report.sweep_page import sweep_markdown, sweep_page, write_sweep
 from idc.sweep.config import ColumnConfig, PlotConfig
 from idc.sweep.summary import BaselineRow, Cost, ResultRow, SearchedTrial, SweepResult
 from tests.report.html_page import HtmlPage

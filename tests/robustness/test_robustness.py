@@ -20,7 +20,7 @@ from idc.data.pipeline import run_local, run_stages, write_result
 from idc.data.schema import ChangePair
 from idc.data.store import Manifest, iter_rows, read_manifest
 from idc.data.text import Vocabulary, words
-from idc.metrics.hallucination import hallucination, truth_of
+from idc.metrics.scene_scores import hallucination, truth_of
 from idc.rendered.config import RenderJob
 from idc.rendered.render import MASK_AFTER, MASK_BEFORE
 from idc.rendered.render import open_rendering as open_render

@@ -13,8 +13,7 @@ from idc.config import ConfigError, load
 from idc.data.schema import ChangePair
 from idc.evaluation.record import Prediction, save
 from idc.evaluation.score import evaluate_captions
-from idc.metrics.difference_lists import ByCount
-from idc.metrics.hallucination import hallucination, truth_of
+from idc.metrics.scene_scores import ByCount, hallucination, truth_of
 from idc.sweep.chain import Step
 from idc.sweep.config import JUDGE, TRAINING_COSTS, ColumnConfig, RowConfig
 from idc.sweep.effects import effect

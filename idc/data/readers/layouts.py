@@ -95,11 +95,6 @@ def find_layout(path: str | files.Location, follow_links: bool = False) -> Layou
     return fitting[0]
 
 
-def official_format(folder: str | files.Location) -> Format | None:
-    """The format of the data set whose official layout a folder has; None if it has none of them."""
-    return next((layout.format for layout in _official(Annotations(files.locate(folder)))), None)
-
-
 def _of_file(file: files.Location) -> Layout:
     suffix = PurePosixPath(file.name).suffix.lower()
     if suffix not in _FILES:

@@ -18,11 +18,9 @@ from idc.config import first_error
 from idc.data.store import fingerprint
 from idc.evaluation.answers import RESULT as ANSWERS
 from idc.evaluation.answers import AnswerScores
-from idc.evaluation.baselines import TRUTH
 from idc.evaluation.provenance import UNKNOWN_COMMIT
-from idc.evaluation.record import EVALUATION, Baseline, Evaluation, Interval, Spread, spread
-from idc.metrics.difference_lists import F1
-from idc.metrics.hallucination import wilson
+from idc.evaluation.record import EVALUATION, TRUTH, Baseline, Evaluation, Interval, Spread, spread
+from idc.metrics.scene_scores import F1, wilson
 from idc.report.leaderboard.published_rows import ALL, DataSet, load_published, published_rows
 from idc.report.leaderboard.scored_runs import ScoredRuns, find, read_scored_runs
 
@@ -33,7 +31,7 @@ ORDER = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "
 TYPE_ACCURACY = "right type"
 """Share of captions that name the right change type."""
 CLAIMS = {"right object": "object", "right attribute": "attribute"}
-"""Columns of :mod:`idc.metrics.hallucination` where the truth is known."""
+"""Columns of :mod:`idc.metrics.scene_scores` where the truth is known."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,6 @@ BoardKey = tuple[str, str, str, str]
 
 
 def _runs(page: DataSetPage) -> Iterator[tuple[BoardKey, BoardRow]]:
-    """A row for each setting in each of its tables."""
     settings: dict[str, list[ScoredRuns]] = {}
     for run in page.scored:
         settings.setdefault(run.setting, []).append(run)
@@ -170,7 +167,6 @@ def _joined(*texts: str) -> str:
 
 
 def _setting_row(page: DataSetPage, runs: Sequence[ScoredRuns]) -> BoardRow:
-    """The row of a setting, without its numbers."""
     first, seeds = runs[0], tuple(run.seed for run in runs)
     protocols = [run.evaluation.protocol for run in runs]
     others = [other.settings for other in page.scored if other.settings.get("system") == first.settings.get("system")]

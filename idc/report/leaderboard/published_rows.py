@@ -1,14 +1,14 @@
-"""The published rows of five papers, from ``published_rows.yaml``, validated."""
+"""The published rows of five papers, from ``published_rows.yaml``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict
 
 ALL = "all"
 """The subset of all pairs."""
@@ -49,18 +49,8 @@ class PublishedTable(_Record):
     protocol: str
     note: str = ""
     columns: tuple[str, ...]
-    rows: Annotated[tuple[tuple[str | float | None, ...], ...], Field(min_length=1)]
+    rows: tuple[tuple[str | float | None, ...], ...]
     """Method and a number (or nothing) for each column."""
-
-    @model_validator(mode="after")
-    def _shape(self) -> PublishedTable:
-        for row in self.rows:
-            name, values = row[0], row[1:]
-            if not isinstance(name, str) or len(values) != len(self.columns):
-                raise ValueError(f"{self.paper}, {self.table}: {row} must be a name and {len(self.columns)} numbers")
-            if any(isinstance(value, str) for value in values) or all(value is None for value in values):
-                raise ValueError(f"{self.paper}, {self.table}: {row} must have numbers, not text, and at least one")
-        return self
 
 
 class PublishedRows(_Record):
@@ -69,13 +59,6 @@ class PublishedRows(_Record):
     papers: dict[str, Paper]
     data_sets: dict[str, DataSet]
     tables: tuple[PublishedTable, ...]
-
-    @model_validator(mode="after")
-    def _names(self) -> PublishedRows:
-        for table in self.tables:
-            if table.paper not in self.papers or table.data_set not in self.data_sets:
-                raise ValueError(f"{table.table}: unknown paper {table.paper!r} or data set {table.data_set!r}")
-        return self
 
 
 class PublishedRow(NamedTuple):

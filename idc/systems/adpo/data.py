@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from idc.data.schema import NO_CHANGE
-from idc.metrics.no_change import states_no_change
+from idc.metrics.changes import says_no_change
 from idc.systems.adpo.config import AdpoJob
 from idc.systems.adpo.retriever import frames_of
 from idc.training.context import Context
@@ -45,7 +45,7 @@ class CaptionBank:
         self.texts = list(dict.fromkeys(_normalized(text) for text in captions))
         self._number = {text: number for number, text in enumerate(self.texts)}
         self.answers = [chat.answer_ids(text) for text in self.texts]
-        self.unchanged = frozenset(number for number, text in enumerate(self.texts) if states_no_change(text))
+        self.unchanged = frozenset(number for number, text in enumerate(self.texts) if says_no_change(text))
 
     def __len__(self) -> int:
         return len(self.texts)

@@ -23,7 +23,7 @@ from idc.data.images import decode_image
 from idc.data.manifest import complete_manifest
 from idc.data.mapped_rows import MappedRows
 from idc.data.text import BOS, EOS, PAD, Vocabulary
-from idc.metrics.difference_lists import scene_truth
+from idc.metrics.scene_scores import scene_truth
 from idc.systems.procap.clip import ClipWords
 from idc.systems.procap.config import MaskingConfig, PretrainJob
 from idc.systems.procap.model import Shapes

@@ -15,7 +15,7 @@ from idc.data.pipeline import TooManyRejects, run_local
 from idc.data.schema import ChangePair
 from idc.data.store import Manifest, iter_rows
 from idc.metrics.claim_words import WORDS
-from idc.metrics.hallucination import truth_of
+from idc.metrics.scene_scores import truth_of
 from idc.mining.descriptions.config import DescribeJob, OracleConfig
 from idc.mining.descriptions.describing import describe_pairs
 from idc.mining.descriptions.description_statistics import summarise_descriptions

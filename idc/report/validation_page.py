@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from idc.data import files
 from idc.data.images import decode_image
 from idc.data.schema import SPLITS
-from idc.data.validation.duplicates import Leak
 from idc.data.validation.published import ALL, CountComparison
 from idc.data.validation.report import COLUMNS, Validation, errors_line, leaked, published_count_rows, statistics_row
 from idc.data.validation.run import Example, ValidationFindings
@@ -109,10 +108,10 @@ def _captions(result: Validation) -> list[PageBlock]:
 
 
 def _problems(findings: ValidationFindings) -> list[PageBlock]:
-    """Leaks, errors and warnings: heading, lines, examples, cards."""
     result, problems = findings.result, list[PageBlock]()
     if result.num_leaks:
-        lines = [*leaked(result), *map(_shared, result.leaks)]
+        shared = (f"{' and '.join(leak.pairs)} share an image ({' and '.join(leak.splits)})" for leak in result.leaks)
+        lines = [*leaked(result), *shared]
         cards = _shown(findings, (name for leak in result.leaks for name in leak.pairs))
         problems.append(BlockGroup([Bullets(lines), cards], title=f"Images in several splits: {result.num_leaks:,}"))
     for word, kinds in (("error", result.problems), ("warning", result.warnings)):
@@ -120,10 +119,6 @@ def _problems(findings: ValidationFindings) -> list[PageBlock]:
             cards = _shown(findings, (text.partition(": ")[0] for text in problem.examples))
             problems.append(BlockGroup([Bullets(problem.examples), cards], title=f"{code} ({word}): {problem.count:,}"))
     return problems
-
-
-def _shared(leak: Leak) -> str:
-    return f"{' and '.join(leak.pairs)} share an image ({' and '.join(leak.splits)})"
 
 
 def _shown(findings: ValidationFindings, names: Iterable[str]) -> Cards:

@@ -1,4 +1,4 @@
-"""The page of ChangeIMTI, and the command that writes it."""
+"""The command that builds ChangeIMTI: rows and counts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from pathlib import Path
 import pytest
 
 from idc.changeimti.changeimti_counts import COUNTS_FILE, ChangeImtiCounts
-from idc.report.changeimti_page import PAGE
 from jobs import build_changeimti
 from tests.changeimti.small_mci import PIXEL, ROAD_CENTER, ROAD_LEFT, ROOF_LOW_RIGHT, ROOF_TOP, MciFolder, label_of
-from tests.report.html_page import HtmlPage
-
-EVIL = "<script>alert(1)</script> {{ 7 * 7 }}"
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
@@ -22,14 +18,14 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
 
 def pairs_with_all(folder: Path) -> str:
     mci = MciFolder()
-    mci.pair(1, 1, ROAD_LEFT, ROAD_CENTER, ROOF_TOP, PIXEL, sentences=[EVIL] * 5)
+    mci.pair(1, 1, ROAD_LEFT, ROAD_CENTER, ROOF_TOP, PIXEL)
     mci.pair(2, 0)
     mci.pair(3, 0, ROOF_LOW_RIGHT, split="val")
     mci.pair(4, 1, label=label_of(ROAD_LEFT, size=30))
     return mci.imported(folder)
 
 
-def test_the_command_writes_rows_counts_and_a_page(
+def test_the_command_writes_rows_and_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
@@ -46,22 +42,3 @@ def test_the_command_writes_rows_counts_and_a_page(
     assert counts.regions == {"road": {0: 2, 2: 1}, "building": {0: 1, 1: 2}}
     assert counts.positions["road"]["center"] == counts.positions["road"]["left"] == 1
     assert counts.not_counted == {"road": 0, "building": 1}
-
-    page = HtmlPage((out / PAGE).read_text(encoding="utf-8"))
-    shown = " ".join(page.text.split())
-    assert len(page.images) == 3 * 3
-    assert (page.images[2][..., 0].astype(int) - page.images[2][..., 2]).max() > 40, "what changed is tinted"
-    for expected in (
-        "paper's table I", "24,444", "3 of 3 pairs, evenly spaced", "2 roads, 1 building", "nothing",
-        "unchanged, but the mask has roads or buildings", "1 pair, kept", "15 samples of 1 pair",
-        "How many roads have been changed in these two images:<image> and <image>", "center,left",
-        "Have there been any changes to the roads and buildings", EVIL,
-    ):  # fmt: skip
-        assert expected in shown, expected
-    assert "script" not in [tag for tag, _ in page.tags]
-
-    written = (out / PAGE).stat().st_mtime_ns
-    run(monkeypatch, *settings, "show=0")
-    assert (out / PAGE).stat().st_mtime_ns == written
-    run(monkeypatch, *settings, "show=1")
-    assert "1 of 3 pairs" in HtmlPage((out / PAGE).read_text(encoding="utf-8")).text

@@ -1,18 +1,43 @@
-"""The sections of a run's page: pairs with verdicts, scores with baselines, claims, change types, how it was made."""
+"""The page of a run, read from its folders: pairs with verdicts, scores with baselines, claims, types, protocol."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
 
+from idc.data.images import decode_image
 from idc.data.schema import CHANGE_TYPES
-from idc.evaluation.baselines import CONSTANT, NEAREST, TRAINED, TRUTH
-from idc.evaluation.record import Baseline, Evaluation, SeedSummary, Spread, aggregate, spread
+from idc.data.store import iter_rows, read_manifest
+from idc.evaluation.baselines import load_comparable
+from idc.evaluation.record import (
+    CONSTANT,
+    EVALUATION,
+    NEAREST,
+    TRAINED,
+    TRUTH,
+    Baseline,
+    Evaluation,
+    ScoredCaption,
+    SeedSummary,
+    Spread,
+    aggregate,
+    load_evaluation,
+    load_predictions,
+    spread,
+)
 from idc.metrics.changes import UNCLEAR, TypeAgreement
-from idc.metrics.difference_lists import F1
-from idc.metrics.hallucination import INVENTED, MISSED, Hallucination
+from idc.metrics.scene_scores import F1, INVENTED_CHANGE, MISSED_CHANGE, Hallucination
 from idc.report import page as pg
-from idc.report.pair_cards import HEADLINE
+from idc.report.config import ReportJob
+from idc.report.pair_cards import HEADLINE, pair_card
+from idc.util.atomic import write_text
+from idc.util.cores import usable_cores
 from idc.util.units import score_text
 
 Others = Mapping[str, Sequence[Evaluation]]
@@ -24,6 +49,137 @@ _LABELS = {
     TRAINED: "the trained baseline",
     TRUTH: "the truth in one wording",
 }
+
+_OPENING, _SHOWN, _EXTREMES = 6, 12, 4
+"""Pairs at the top of the page, of all change types below, and with the best or worst CIDEr."""
+
+_PACKAGES = ("torch", "ray", "deepspeed", "diffusers", "mitsuba", "opencv-python-headless", "pycocoevalcap", "numpy")
+
+
+def evaluation_page(evaluation: str, pairs: str) -> Path | None:
+    """Write the page of one evaluation into its folder, if it is not there yet; None for pairs without images."""
+    if not read_manifest(pairs).has_images:
+        return None
+    path, scores = Path(evaluation) / "report.html", Path(evaluation) / EVALUATION
+    if not path.exists() or path.stat().st_mtime < scores.stat().st_mtime:
+        title = "Image difference captioning: an evaluation"
+        job = ReportJob(out=str(path), title=title, evaluations=(evaluation,), pairs=pairs)
+        write_text(path, collect(job).html())
+    return path
+
+
+def collect(job: ReportJob) -> pg.Page:
+    """The page of a run, read from its folders.
+
+    Raises:
+        ValueError: a folder lacks its files, or an evaluation of ``compare`` is of other pairs.
+    """
+    evaluations = [load_evaluation(folder) for folder in job.evaluations]
+    captions = load_predictions(job.evaluations[0])
+    chosen = {
+        "A few of every kind": spread_over_types(captions, _SHOWN),
+        "Best by CIDEr": by_score(captions, _EXTREMES, best=True),
+        "Worst by CIDEr": by_score(captions, _EXTREMES, best=False),
+    }
+    opening = spread_over_types(captions, _OPENING)
+    cards = gallery([row for rows in (opening, *chosen.values()) for row in rows], job.pairs, job.procedures)
+    galleries = {title: [cards[row.pair_id] for row in rows] for title, rows in chosen.items()}
+    first, others = evaluations[0], _others(job, evaluations[0], captions)
+    timings = {name: f"{seconds:.1f} s" for name, seconds in first.seconds.items()}
+    sections = [
+        pairs_section([cards[row.pair_id] for row in opening], galleries),
+        scores_section(evaluations, others),
+        claims_section(evaluations, others),
+        types_section(evaluations),
+        record_section(first.protocol, timings, environment()),
+    ]
+    return pg.Page(job.title, "", sections, pg.SCORES_NOTE)
+
+
+def _others(job: ReportJob, first: Evaluation, captions: Sequence[ScoredCaption]) -> dict[str, list[Evaluation]]:
+    if taken := job.compare.keys() & {"model", TRUTH, *first.baselines}:
+        raise ValueError(f"compare.{min(taken)}: the page has another row of this name; name the captioner")
+    references = {row.pair_id: row.references for row in captions}
+    same = (references, first.split, str(first.protocol.get("name")), list(first.scores))
+    return {
+        name: [load_comparable(folder, *same, f"compare.{name}") for folder in folders]
+        for name, folders in job.compare.items()
+    }
+
+
+def spread_over_types(captions: Sequence[ScoredCaption], count: int) -> list[ScoredCaption]:
+    """``count`` pairs, one of each change type in turn, in their given order."""
+    waiting: dict[str | None, list[ScoredCaption]] = {}
+    for row in captions:
+        waiting.setdefault(row.change_type, []).append(row)
+    turns = zip_longest(*waiting.values())
+    return [row for turn in turns for row in turn if row is not None][:count]
+
+
+def by_score(captions: Sequence[ScoredCaption], count: int, best: bool) -> list[ScoredCaption]:
+    """The pairs with the highest or lowest CIDEr, ties in their given order."""
+    scored = [row for row in captions if HEADLINE in row.scores]
+    return sorted(scored, key=lambda row: -row.scores[HEADLINE] if best else row.scores[HEADLINE])[:count]
+
+
+def gallery(captions: Iterable[ScoredCaption], pairs: str, procedures: str | None) -> dict[str, pg.Card]:
+    """The pairs with their images and, if they have one, their procedure; all must be in ``pairs``."""
+    wanted = {row.pair_id: row for row in captions}
+    split = {row.split for row in wanted.values()}
+    only = split.pop() if len(split) == 1 and split != {"all"} else None
+    images = _find(pairs, ("pair_id", "before", "after", "mask", "source"), only, set(wanted))
+    if lost := sorted(wanted.keys() - images.keys()):
+        raise ValueError(
+            f"{pairs} lacks {len(lost)} of the captioned pairs: {', '.join(lost[:5])}; give the evaluated pairs"
+        )
+    columns = ("pair_id", "frames", "confidence", "keyframes")
+    films = _find(procedures, columns, only, set(wanted)) if procedures is not None else {}
+    cards = {}
+    for name, row in wanted.items():
+        pair, film = images[name], films.get(name)
+        mask = decode_image(pair["mask"]).max(axis=2) if pair["mask"] else None
+        frames = [decode_image(frame) for frame in film["frames"]] if film is not None else []
+        whole = film is not None and len(frames) == len(film["confidence"]) + 2
+        cards[name] = pair_card(
+            name,
+            decode_image(pair["before"]),
+            decode_image(pair["after"]),
+            row.caption,
+            references=row.references,
+            change_type=row.change_type,
+            named_type=row.named_type,
+            mask=mask if mask is not None and mask.any() else None,
+            frames=frames,
+            confidence=film["confidence"] if film is not None and whole else (),
+            keyframes=film["keyframes"] if film is not None else (),
+            scores=row.scores,
+            nearest=row.nearest,
+        )
+    return cards
+
+
+def environment() -> dict[str, str]:
+    """The machine and the versions: Python, system, cores, memory, packages."""
+    facts = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+    facts["cores"] = str(usable_cores())
+    if hasattr(os, "sysconf"):
+        facts["memory"] = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
+    for package in _PACKAGES:
+        try:
+            facts[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return facts
+
+
+def _find(path: str, columns: Sequence[str], split: str | None, ids: set[str]) -> dict[str, dict[str, Any]]:
+    rows: dict[str, dict[str, Any]] = {}
+    for row in iter_rows(path, columns, split, batch_size=32):
+        if row["pair_id"] in ids:
+            rows[row["pair_id"]] = row
+            if len(rows) == len(ids):
+                break
+    return rows
 
 
 def scores_section(evaluations: Sequence[Evaluation], others: Others) -> pg.Section:
@@ -119,7 +275,6 @@ def _difference_tile(evaluations: Sequence[Evaluation]) -> list[tuple[str, str, 
 
 
 def _subsets(first: Evaluation, scored: Mapping[str, SeedSummary], metrics: Sequence[str]) -> pg.Table:
-    """Every subset of the model; changed and unchanged pairs of the others too."""
     rows: list[list[str | pg.Cell]] = []
     bold = []
     for name, subset in first.subsets.items():
@@ -138,7 +293,7 @@ def _subsets(first: Evaluation, scored: Mapping[str, SeedSummary], metrics: Sequ
 
 
 def claims_section(evaluations: Sequence[Evaluation], others: Others) -> pg.Section:
-    """What the captions of every captioner and baseline claim (:mod:`idc.metrics.hallucination`), with intervals, or
+    """What the captions of every captioner and baseline claim (:mod:`idc.metrics.scene_scores`), with intervals, or
     with deviations if there are several seeds."""
     captioners: dict[str, Sequence[Evaluation | Baseline]] = {"model": evaluations, **others}
     captioners |= {name: [baseline] for name, baseline in evaluations[0].baselines.items()}
@@ -155,7 +310,7 @@ def claims_section(evaluations: Sequence[Evaluation], others: Others) -> pg.Sect
         "named. In brackets 95 % intervals (Wilson, at most one case per pair); with several seeds, mean and standard "
         "deviation. chance: the same captions dealt out to the pairs at random."
     )
-    head = ["", *(f"{name} (to be low)" if name in (INVENTED, MISSED) else name for name in rates)]
+    head = ["", *(f"{name} (to be low)" if name in (INVENTED_CHANGE, MISSED_CHANGE) else name for name in rates)]
     return pg.Section("Right object, right attributes", [pg.Table(head, rows, note=note, bold=[0])])
 
 
@@ -189,7 +344,6 @@ def types_section(evaluations: Sequence[Evaluation]) -> pg.Section:
 
 
 def _confusion(types: TypeAgreement) -> pg.Table:
-    """Captions by the right type and the type that they name."""
     columns = [kind for kind in (*CHANGE_TYPES, UNCLEAR) if any(row.get(kind) for row in types.table.values())]
     rows = []
     for actual, row in types.table.items():

@@ -1,7 +1,27 @@
-"""Precision, recall and F1 of the differences that captions claim, against the true list of a rendered pair.
+"""What captions of rendered scenes claim, against the scene graphs that the pairs carry (``meta``): two measures.
 
-A caption is taken apart into claims (:mod:`idc.metrics.claims`); claims and true differences are assigned to
-each other one to one, so that as many claims as possible are right, then as many as possible half right.
+**One change** (:func:`hallucination`):
+
+=============== ======================================================================== ============================
+rate            right if                                                                 of
+=============== ======================================================================== ============================
+change type     the caption names the pair's type (:mod:`idc.metrics.changes`)           all pairs
+object          at least one attribute is named, and all of them are the changed         changed pairs
+                object's, as it looks before (what was added: after) the change
+attribute       the attribute is the changed object's; a new look is compared with it    all attributes named in
+                after the change                                                         captions of changed pairs
+invented change the caption of an unchanged pair names a change (to be low)              unchanged pairs
+missed change   the caption of a changed pair names none (to be low)                     changed pairs
+=============== ======================================================================== ============================
+
+``chance`` is the rate that the same captions have on average when they are dealt out to the same pairs at random: what
+is known of a data set without looking at a pair. Second objects and relations between objects are not checked.
+Intervals are Wilson's (1927), 95 %. The claims of one caption are not independent, so an interval counts at most as
+many cases as there are pairs.
+
+**Lists of differences** (:func:`match_caption`, :func:`difference_scores`): precision, recall and F1. Claims and true
+differences are assigned to each other one to one, so that as many claims as possible are right, then as many as
+possible half right.
 
 ========== ===========================================================================================================
 a claim is if
@@ -26,23 +46,34 @@ pairs.
 
 from __future__ import annotations
 
+import itertools
+import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from idc.data.schema import NO_CHANGE
+from idc.data.schema import CHANGE_TYPES, NO_CHANGE
+from idc.metrics.changes import named_type
 from idc.metrics.claim_words import COUNT, FEWER, MORE, SIDE, TEXT
-from idc.metrics.claims import Attributes, SentenceClaim, read_claims
-from idc.metrics.hallucination import Truth, changed_things, look_of, truth_in
-from idc.rendered.captions import holds
+from idc.metrics.claims import Attributes, ObjectClaims, SentenceClaim, read_claims, read_object_claims
+from idc.rendered.captions import ATTRIBUTES, holds
 from idc.rendered.differences import DIFFERENCES, KINDS, Difference, differences_of
 from idc.rendered.referring import SIDES, on_side, thing_of, went
 from idc.rendered.scene import View
+
+INVENTED_CHANGE, MISSED_CHANGE = "invented change", "missed change"
+"""Names of the rates that count mistakes."""
+
+_Z = 1.959964
+"""Quantile of the standard normal distribution for intervals of 95 %."""
+
+Things = Sequence[Mapping[str, Any]]
+"""Objects of an image, as the ``meta`` of a rendered pair has them."""
 
 PROTOCOL = "rendered-difference-rules-2"
 """Name and version of the rules; the number goes up when the same captions would get other scores."""
@@ -64,6 +95,45 @@ _RIGHT, _HALF = 10_000, 1
 
 
 @dataclass(frozen=True)
+class Truth:
+    """The change type of a pair; the changed object as it looks before the change (an added one: after it), and as it
+    looks after it; each empty if there is none."""
+
+    kind: str
+    described: Attributes
+    after: Attributes
+
+
+def look_of(thing: Mapping[str, Any]) -> Attributes:
+    """All attributes of an object, as the ``meta`` of a rendered pair has it."""
+    return frozenset((name, str(thing[name])) for name in ATTRIBUTES)
+
+
+def truth_of(change_type: str, before: Things, after: Things) -> Truth:
+    """The truth of a rendered pair with these objects in its images."""
+    if change_type == NO_CHANGE:
+        return Truth(NO_CHANGE, frozenset(), frozenset())
+    gone, new = ([look_of(thing) for thing in side] for side in changed_things(before, after))
+    return Truth(change_type, (gone or new)[0], new[0] if new else frozenset())
+
+
+def changed_things(before: Things, after: Things) -> tuple[Things, Things]:
+    """The objects that only one of the images has."""
+    return [thing for thing in before if thing not in after], [thing for thing in after if thing not in before]
+
+
+def truth_in(change_type: str | None, meta: Mapping[str, Any]) -> Truth | None:
+    """The truth that the ``meta`` of a pair holds; None if it does not have the objects of both images with all their
+    attributes, or if these objects contradict the change type."""
+    before, after = meta.get("before"), meta.get("after")
+    if change_type not in CHANGE_TYPES or not (isinstance(before, list) and isinstance(after, list)):
+        return None
+    whole = all(isinstance(thing, dict) and thing.keys() >= set(ATTRIBUTES) for thing in (*before, *after))
+    consistent = whole and (change_type == NO_CHANGE or any(changed_things(before, after)))
+    return truth_of(change_type, before, after) if consistent else None
+
+
+@dataclass(frozen=True)
 class TrueDifferences:
     """The true differences of a pair, with its scenes.
 
@@ -73,8 +143,8 @@ class TrueDifferences:
     """
 
     differences: tuple[Difference, ...]
-    before: Sequence[Mapping[str, Any]] = ()
-    after: Sequence[Mapping[str, Any]] = ()
+    before: Things = ()
+    after: Things = ()
     views: tuple[View, View] | None = None
 
 
@@ -86,8 +156,7 @@ def true_differences(change_type: str | None, meta: Mapping[str, Any]) -> TrueDi
         ValueError: the list is not of the form of :mod:`idc.rendered.differences`.
     """
     views = None
-    recorded: Sequence[Mapping[str, Any]] = meta.get("views") or ()
-    if len(recorded) == 2:
+    if recorded := meta.get("views"):
         views = (View.of_record(recorded[0]), View.of_record(recorded[1]))
     if (listed := differences_of(meta)) is not None:
         return TrueDifferences(listed, meta["before"], meta["after"], views)
@@ -101,20 +170,120 @@ def true_differences(change_type: str | None, meta: Mapping[str, Any]) -> TrueDi
 
 def scene_truth(change_type: str | None, meta: Mapping[str, Any]) -> Truth | TrueDifferences | None:
     """The truth that validation compares the captions of a pair with: its list of differences if it has one, else its
-    single change or none (:func:`~idc.metrics.hallucination.truth_in`)."""
+    single change or none."""
     return true_differences(change_type, meta) if DIFFERENCES in meta else truth_in(change_type, meta)
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Recall(_Record):
+    """How many are right, of all."""
+
+    right: int
+    total: int
+
+
+class Rate(Recall):
+    """The share of what is right."""
+
+    rate: float
+    """``right / total``; 0 where there is nothing to count."""
+    chance: float
+    """The same captions, dealt out to the pairs at random."""
+
+    @classmethod
+    def of(cls, right: int, total: int, chance: float) -> Rate:
+        return cls(right=right, total=total, rate=right / total if total else 0.0, chance=chance if total else 0.0)
+
+    def interval(self, pairs: int) -> tuple[float, float]:
+        """The 95 % interval of the rate (Wilson); it counts no more cases than the ``pairs`` that were claimed of."""
+        return wilson(self.rate, min(self.total, pairs))
+
+
+def wilson(rate: float, cases: int) -> tuple[float, float]:
+    """The 95 % interval of a rate in so many cases."""
+    if not cases:
+        return 0.0, 1.0
+    z2 = _Z**2 / cases
+    middle = (rate + z2 / 2) / (1 + z2)
+    half = _Z * math.sqrt(rate * (1 - rate) / cases + z2 / (4 * cases)) / (1 + z2)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+class Hallucination(_Record):
+    """The rates of the module's table."""
+
+    pairs: int
+    changed: int
+    change_type: Rate
+    object: Rate
+    attribute: Rate
+    invented_change: Rate
+    missed_change: Rate
+
+    def rates(self) -> dict[str, Rate]:
+        """All rates by their names in words."""
+        return {name.replace("_", " "): rate for name, rate in self if isinstance(rate, Rate)}
+
+    def interval(self, name: str) -> tuple[float, float]:
+        """The 95 % interval of one of :meth:`rates`."""
+        return self.rates()[name].interval(self.changed if name == "attribute" else self.pairs)
+
+
+def hallucination(rows: Iterable[tuple[str, Truth]]) -> Hallucination:
+    """The rates of captions, each with the truth of its pair; a ValueError if there are none."""
+    both = [(named_type(caption), read_object_claims(caption), true) for caption, true in rows]
+    if not both:
+        raise ValueError("there are no captions of pairs whose truth is known")
+    count = len(both)
+    types, true_types = Counter(kind for kind, _, _ in both), Counter(true.kind for _, _, true in both)
+    changed = [row for row in both if row[2].kind != NO_CHANGE]
+    invented = [kind not in (None, NO_CHANGE) for kind, _, true in both if true.kind == NO_CHANGE]
+    says_change = count - types[None] - types[NO_CHANGE]
+    claims, looks = [said for _, said, _ in changed], [(true.described, true.after) for _, _, true in changed]
+    by_chance = sum(types[kind] * times for kind, times in true_types.items())
+    return Hallucination(
+        pairs=count,
+        changed=len(changed),
+        change_type=Rate.of(sum(kind == true.kind for kind, _, true in both), count, by_chance / count**2),
+        object=_rate(claims, looks, _object),
+        attribute=_rate(claims, looks, _attributes),
+        invented_change=Rate.of(sum(invented), len(invented), says_change / count),
+        missed_change=Rate.of(sum(row[0] == NO_CHANGE for row in changed), len(changed), types[NO_CHANGE] / count),
+    )
+
+
+_Looks = tuple[Attributes, Attributes]
+"""The described object before the change, and the changed one after it."""
+
+
+def _rate(
+    said: Sequence[ObjectClaims], looks: Sequence[_Looks], count: Callable[[ObjectClaims, _Looks], tuple[int, int]]
+) -> Rate:
+    """The rate of ``count``, which gives the right claims and all; chance is the mean over all pairs of a caption and
+    looks, equal ones counted once."""
+    counts = [count(*row) for row in zip(said, looks, strict=True)]
+    right, total = sum(right for right, _ in counts), sum(total for _, total in counts)
+    pairings = itertools.product(Counter(said).items(), Counter(looks).items())
+    dealt = sum(many * times * count(claims, look)[0] for (claims, many), (look, times) in pairings)
+    return Rate.of(right, total, dealt / (len(counts) * total) if total else 0.0)
+
+
+def _object(said: ObjectClaims, looks: _Looks) -> tuple[int, int]:
+    return int(bool(said.described) and (said.described or frozenset()) <= looks[0]), 1
+
+
+def _attributes(said: ObjectClaims, looks: _Looks) -> tuple[int, int]:
+    named = (said.described or frozenset(), said.new_look)
+    return sum(len(claimed & look) for claimed, look in zip(named, looks, strict=True)), sum(map(len, named))
 
 
 @dataclass(frozen=True)
 class Matched:
-    """The claims of a caption against the truth.
-
-    Attributes:
-        claims: what the caption claims; ``verdicts``: of each.
-        assigned: of each claim the number of the difference that it is right or half right about, or None.
-        truths: number of true differences.
-        says_no_change: whether the caption says that nothing changed.
-    """
+    """The claims of a caption, each with its verdict and the number of the difference that it is right or half right
+    about, or None; the number of true differences; whether the caption says that nothing changed."""
 
     claims: tuple[SentenceClaim, ...]
     verdicts: tuple[Verdict, ...]
@@ -143,8 +312,10 @@ def match_caption(caption: str, truth: TrueDifferences) -> Matched:
     claims, says_no_change = read_claims(caption)
     truths = truth.differences
     grades = np.zeros((len(claims), len(truths)), int)
-    for row, claim in enumerate(claims):
-        grades[row] = [_grade(claim, difference, truth) for difference in truths]
+    for (row, claim), (column, difference) in itertools.product(enumerate(claims), enumerate(truths)):
+        fits, kind = _fits(claim, difference, truth), claim.kind == difference.kind
+        if fits or kind:
+            grades[row, column] = _RIGHT if fits and kind and _true(claim, difference, truth) else _HALF
     assigned: list[int | None] = [None] * len(claims)
     # Negative: the assignment has the least sum. It is of min(claims, truths) pairs; those of grade 0 are no match.
     for row, column in zip(*linear_sum_assignment(-grades), strict=True):
@@ -158,13 +329,6 @@ def match_caption(caption: str, truth: TrueDifferences) -> Matched:
         else:
             verdicts.append("surplus" if any(grades[row, index] == _RIGHT for index in taken) else "invented")
     return Matched(claims, tuple(verdicts), tuple(assigned), len(truths), says_no_change)
-
-
-def _grade(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) -> int:
-    fits, kind = _fits(claim, difference, truth), claim.kind == difference.kind
-    if fits and kind and _true(claim, difference, truth):
-        return _RIGHT
-    return _HALF if fits or kind else 0
 
 
 def _fits(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) -> bool:
@@ -208,38 +372,18 @@ def _true(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) 
     return claim.old <= old | unchecked and claim.new <= new | unchecked
 
 
-def _facts(things: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
+def _facts(things: Things) -> set[tuple[str, str]]:
     common = _common(things) if things else frozenset()
     return {(COUNT, str(len(things))), *common, *((TEXT, str(thing["text"])) for thing in things if thing.get("text"))}
 
 
-def _common(things: Sequence[Mapping[str, Any]]) -> Attributes:
-    """The attributes that all of them have."""
+def _common(things: Things) -> Attributes:
     return frozenset[tuple[str, str]].intersection(*(look_of(thing) for thing in things))
 
 
-def worded(claim: SentenceClaim) -> str:
-    """A claim in words: "color of red cube: to blue"."""
-    parts = [" ".join(value for _, value in sorted(claim.described)) or "an object"]
-    parts += sorted(claim.sides)
-    parts += [f"{relation} {' '.join(value for _, value in sorted(named))}" for relation, named in claim.relations]
-    old, new = (" ".join(value for _, value in sorted(side)) for side in (claim.old, claim.new))
-    looks = [f"from {old}"] * bool(old) + [f"to {new}"] * bool(new)
-    return f"{claim.kind or 'change'} of {', '.join(parts)}" + (f": {' '.join(looks)}" if looks else "")
-
-
-class Recall(BaseModel):
-    """How many of the true differences were found."""
-
-    model_config = ConfigDict(extra="forbid")
-    right: int
-    total: int
-
-
-class ByCount(BaseModel):
+class ByCount(_Record):
     """Means over the pairs with a number of true differences."""
 
-    model_config = ConfigDict(extra="forbid")
     pairs: int
     precision: float
     recall: float
@@ -273,11 +417,7 @@ class DifferenceScores(ByCount):
 
 
 def difference_scores(rows: Iterable[tuple[Matched, TrueDifferences]]) -> DifferenceScores:
-    """The scores of a split.
-
-    Raises:
-        ValueError: there are no pairs.
-    """
+    """The scores of a split; a ValueError if there are no pairs."""
     both = list(rows)
     if not both:
         raise ValueError("there are no captions of pairs whose differences are known")
@@ -307,25 +447,3 @@ def _means(every: Sequence[Matched]) -> dict[str, Any]:
     scores = [matched.scores for matched in every]
     names = {"precision": PRECISION, "recall": RECALL, "f1": F1, "invented_share": INVENTED}
     return {"pairs": len(every)} | {name: statistics.fmean(row[key] for row in scores) for name, key in names.items()}
-
-
-def difference_table(scores: DifferenceScores) -> str:
-    """The scores as plain text."""
-    lines = [
-        f"differences, {scores.protocol}: {scores.pairs} pairs, {scores.truths} true differences, "
-        f"{scores.claims} claimed: {scores.right} right, {scores.half} half right, {scores.surplus} said twice, "
-        f"{scores.invented} invented"
-    ]
-    for name, value in scores.means().items():
-        low_high = scores.intervals.get(name)
-        interval = f"  {100 * low_high[0]:.1f} to {100 * low_high[1]:.1f}" if low_high else ""
-        lines.append(f"  {name:16}{value:7.1%}{interval}" + (", to be low" if name == INVENTED else ""))
-    if scores.unchanged.total:
-        lines.append(
-            f"  unchanged pairs of which the caption says so: {scores.unchanged.right} of {scores.unchanged.total}"
-        )
-    kinds = [f"{kind} {hits.right} of {hits.total}" for kind, hits in scores.by_kind.items()]
-    lines.append(f"  found by kind: {', '.join(kinds) or 'none'}")
-    numbers = [f"{number}: {means.f1:.1%} ({means.pairs} pairs)" for number, means in scores.by_number.items()]
-    lines.append(f"  F1 by number of differences: {', '.join(numbers)}")
-    return "\n".join(lines)
