@@ -72,7 +72,7 @@ def load_captioner(
 def artifact_of_hub(name: str) -> str:
     """The folder of the artifact that a name with :data:`HUB` stands for; of its model all but the weights is
     downloaded if need be. ValueError: the name is malformed, or the model cannot be had or used."""
-    folder: str = importlib.import_module("idc.systems.zeroshot.hub").artifact_of(name)
+    folder: str = importlib.import_module("idc.systems.zeroshot.wrap").artifact_of(name)
     return folder
 
 

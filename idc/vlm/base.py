@@ -19,7 +19,7 @@ import torch
 from idc.training.base import BaseName, locate_base
 from idc.util.atomic import take_umask
 from idc.vlm.config import BaseConfig
-from idc.vlm.families import family_class
+from idc.vlm.families import attend_windows_at_once, family_class
 from idc.vlm.family import Family
 
 
@@ -152,8 +152,6 @@ def load_model(folder: Path, config: BaseConfig, device: torch.device | str = "c
     """The transformers model of a folder, in evaluation mode; missing weights, or weights of other shapes, are a
     ValueError."""
     from transformers import AutoModelForImageTextToText
-
-    from idc.vlm.tower_attention import attend_windows_at_once
 
     options = {"dtype": weight_type(config, device), "attn_implementation": config.attention}
     model = load_transformers_model(AutoModelForImageTextToText, folder, **options).to(device)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from idc.training.artifact import Artifact, captioning_identity, read_artifact
 from idc.training.base import DESCRIPTIONS
-from idc.vlm.artifact import find_tuned, load_found
 from idc.vlm.base import save_model, save_processor
 from idc.vlm.chat import Chat, caption_turns
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig, TuneConfig
 from idc.vlm.family import Family
+from idc.vlm.tuning import find_tuned, load_found
 
 if TYPE_CHECKING:
     from idc.data.pipeline import Runner

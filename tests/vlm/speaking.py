@@ -16,7 +16,7 @@ from idc.vlm.batch import Sample, collate_encoded, encode_images
 from idc.vlm.chat import Chat, caption_turns
 from idc.vlm.config import BaseConfig, PromptConfig
 from idc.vlm.logps import token_log_probabilities
-from idc.vlm.sft import sample_losses
+from idc.vlm.system import sample_losses
 from tests.vlm.models import TEXTS, picture, tiny_folder
 
 CAPTIONS = TEXTS[:3]

@@ -14,11 +14,11 @@ import transformers
 from idc.data.images import encode_png
 from idc.systems.sft.captioner import load_captioner
 from idc.training.artifact import read_artifact
-from idc.vlm.artifact import write_tuned
 from idc.vlm.base import find_base, load_model
 from idc.vlm.chat import Chat, caption_turns
 from idc.vlm.config import FAMILIES, PAIR_PROMPT, BaseConfig, PromptConfig
 from idc.vlm.merging import merge
+from idc.vlm.tuning import write_tuned
 from tests.vlm.artifacts import TEXT, speaking_folder
 from tests.vlm.models import picture
 from tests.vlm.processors import without_videos

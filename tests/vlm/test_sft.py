@@ -25,14 +25,13 @@ from idc.systems.sft.task import train
 from idc.training.artifact import ADAPTER, read_artifact
 from idc.training.context import LocalContext
 from idc.training.data import EvalLoader
-from idc.vlm.artifact import find_tuned, load_found
 from idc.vlm.base import load_model
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig, TuneConfig
 from idc.vlm.merging import merge
 from idc.vlm.samples import DialogueSamples, collate_samples
-from idc.vlm.sft import SftTask
-from idc.vlm.tuning import group_of, load_adapter, merge_adapter
+from idc.vlm.system import SftTask
+from idc.vlm.tuning import find_tuned, group_of, load_adapter, load_found, merge_adapter
 from tests.vlm.folders import samples, write_pairs
 from tests.vlm.models import TEXTS, found, model, tiny_folder
 

@@ -30,8 +30,7 @@ from idc.training.task import Batch
 from idc.vlm.batch import encode_images
 from idc.vlm.family import Family
 from idc.vlm.logps import answer_log_probabilities
-from idc.vlm.sft import SftTask
-from idc.vlm.system import TunedSystem
+from idc.vlm.system import SftTask, TunedSystem
 from idc.vlm.tuning import without_adapters
 
 Logs = dict[str, Tensor | float]

@@ -19,8 +19,7 @@ from idc.data.validation.checks import is_changed
 from idc.metrics.classification import Measures, ScoredAnswer, score_answers
 from idc.metrics.segmentation import confusion, segmentation_scores
 from idc.systems.changevg.config import ScoreGuideJob
-from idc.systems.changevg.guide_captioner import GuideCaptioner
-from idc.systems.changevg.notes import locations, positions_of_classes
+from idc.systems.changevg.guide_captioner import GuideCaptioner, locations, positions_of_classes
 from idc.util.atomic import write_text
 
 SCORES = "guide.json"

@@ -17,6 +17,7 @@ from idc.data.text import PAD, UNK, Vocabulary
 from idc.nn.captioned_rows import ImageStore, training_captions
 from idc.systems.namc.config import FinetuneJob, ImageConfig, ModelConfig, PretrainJob
 from idc.systems.namc.data import (
+    CPU_IMAGES,
     CaptionedPairs,
     DescribedPairs,
     FeatureCache,
@@ -24,11 +25,13 @@ from idc.systems.namc.data import (
     collate_captioned,
     collate_described,
     first_description,
+    image_tokens,
+    load_tokenizer,
+    reconstruction_quality,
     texts_of,
 )
 from idc.systems.namc.model import NamcNet, PretrainHeads
 from idc.systems.namc.nim import Denoised, NoiseIdentification, words_exist
-from idc.systems.namc.reconstruction import CPU_IMAGES, image_tokens, load_tokenizer, reconstruction_quality
 from idc.training.artifact import Artifact, read_artifact
 from idc.training.caption_validation import CaptioningTask
 from idc.training.config import GroupConfig

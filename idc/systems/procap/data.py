@@ -24,9 +24,8 @@ from idc.data.manifest import complete_manifest
 from idc.data.mapped_rows import MappedRows
 from idc.data.text import BOS, EOS, PAD, Vocabulary
 from idc.metrics.difference_lists import scene_truth
-from idc.systems.procap.clip import ClipWords
 from idc.systems.procap.config import MaskingConfig, PretrainJob
-from idc.systems.procap.model import Shapes
+from idc.systems.procap.model import ClipWords, Shapes
 from idc.systems.procap.procedures.similarity import sample_keyframes
 from idc.training.caption_validation import ValidatedRows
 

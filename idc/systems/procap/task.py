@@ -12,12 +12,11 @@ from torch import Tensor
 
 from idc.data.text import PAD, Vocabulary
 from idc.systems.procap.captioner import INTERPOLATOR, TOKENIZER, CaptioningModel, FrameReader, frame_reader, shapes_of
-from idc.systems.procap.clip import ClipWords, clip_blocks
 from idc.systems.procap.config import EncoderConfig, FinetuneJob, PretrainJob, Procedure
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, as_images, collate
-from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
+from idc.systems.procap.model import ClipWords, PretrainHeads, ProcedureEncoder, Shapes, clip_blocks
 from idc.systems.procap.procedures.config import ProceduresConfig
-from idc.systems.procap.procedures.keyframes import KeyFrames
+from idc.systems.procap.procedures.stages import KeyFrames
 from idc.training.artifact import read_artifact
 from idc.training.caption_validation import CaptioningTask
 from idc.training.context import Context

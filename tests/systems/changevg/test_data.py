@@ -14,7 +14,7 @@ from idc.data.images import encode_png
 from idc.data.schema import NO_CHANGE
 from idc.data.text import PAD, Vocabulary
 from idc.systems.changevg.config import GuideConfig
-from idc.systems.changevg.data import GuideSamples, collate, row_classes
+from idc.systems.changevg.task import GuideSamples, collate, row_classes
 from tests.folders import write_rows
 from tests.systems.changevg.tiny import MODEL, SAME, SIDE, changed_pair, write_scenes
 

@@ -17,9 +17,8 @@ from idc.data.store import iter_rows
 from idc.systems import load_captioner, supervision_of
 from idc.systems.changevg.captioner import GuidedCaptioner
 from idc.systems.changevg.config import ScoreGuideJob
-from idc.systems.changevg.guide_captioner import GuideCaptioner
+from idc.systems.changevg.guide_captioner import GuideCaptioner, guided_question
 from idc.systems.changevg.guide_scores import score_guide
-from idc.systems.changevg.notes import guided_question
 from idc.systems.changevg.tuning import ImtiDialogues, make_loaders, train
 from idc.training.artifact import read_artifact
 from idc.training.context import LocalContext

@@ -15,8 +15,8 @@ from idc.data.schema import IMAGE, Turn
 from idc.data.store import iter_rows
 from idc.systems import load_captioner
 from idc.systems.changevg.config import GuidedPromptConfig
+from idc.systems.changevg.guide_captioner import GuideNotes, guided_question, guided_turns, positions_of_classes
 from idc.systems.changevg.guide_scores import SCORES, SplitScores, scores_table
-from idc.systems.changevg.notes import GuideNotes, guided_question, guided_turns, positions_of_classes
 from jobs import finetune_changevg
 from tests.systems.changevg.tiny import class_maps_of, start, tiny_job, write_scenes
 

@@ -18,9 +18,8 @@ from idc.data.store import iter_rows
 from idc.data.text import PAD, Vocabulary
 from idc.metrics.coco import score
 from idc.systems import load_captioner, supervision_of
-from idc.systems.changevg.data import GuideSamples, collate
 from idc.systems.changevg.guide_captioner import CHANGE_ODDS, GuideCaptioner
-from idc.systems.changevg.task import SUM, GuideTask
+from idc.systems.changevg.task import SUM, GuideSamples, GuideTask, collate
 from idc.training.artifact import read_artifact
 from tests.systems.changevg.tiny import SIDE, class_maps_of, start, tiny_job, write_scenes
 from tests.training.toy import check_resume

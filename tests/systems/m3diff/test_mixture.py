@@ -11,8 +11,8 @@ import pytest
 
 from idc.config import ConfigError, load, missing_inputs
 from idc.systems.m3diff.config import M3DiffJob
-from idc.systems.m3diff.data import make_loaders, training_parts, validation_samples
 from idc.systems.m3diff.mixture import QUESTIONS, MixtureConfig, check_sets
+from idc.systems.m3diff.task import make_loaders, training_parts, validation_samples
 from idc.training.context import LocalContext
 from idc.vlm.chat import Chat
 from idc.vlm.config import PAIR_PROMPT

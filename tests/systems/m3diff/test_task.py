@@ -18,10 +18,10 @@ from idc.systems.m3diff.model import new_mdp
 from idc.systems.m3diff.task import M3DiffTask, train
 from idc.training.artifact import read_artifact
 from idc.training.context import LocalContext
-from idc.vlm.artifact import find_tuned, load_found
 from idc.vlm.config import BaseConfig
 from idc.vlm.logps import token_log_probabilities
 from idc.vlm.merging import merge
+from idc.vlm.tuning import find_tuned, load_found
 from tests.systems.m3diff.small import SQUARE, WIDE, batch_of, job_of, task_of
 from tests.vlm.folders import samples, write_instructions, write_pairs
 from tests.vlm.models import found, picture, tiny_folder

@@ -15,8 +15,7 @@ from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
 from idc.nn.captioned_rows import ImageStore
 from idc.systems import is_captioner
-from idc.systems.namc.data import CaptionedPairs, collate_described, texts_of
-from idc.systems.namc.reconstruction import image_tokens, load_tokenizer, scaled
+from idc.systems.namc.data import CaptionedPairs, collate_described, image_tokens, load_tokenizer, scaled, texts_of
 from idc.systems.namc.task import PretrainTask
 from idc.training.artifact import read_artifact
 from idc.training.context import LocalContext

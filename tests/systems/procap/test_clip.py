@@ -9,9 +9,8 @@ import torch
 from torch import nn
 from transformers import CLIPTokenizer, CLIPVisionConfig, CLIPVisionModel
 
-from idc.systems.procap.clip import ClipWords, clip_blocks
 from idc.systems.procap.data import PretrainDataset, ProcedureInfo
-from idc.systems.procap.model import EncoderBlock
+from idc.systems.procap.model import ClipWords, EncoderBlock, clip_blocks
 from idc.systems.procap.task import part_of
 from idc.training.artifact import read_artifact
 from tests.systems.procap.world import ENCODER, World, start
