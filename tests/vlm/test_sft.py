@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -18,7 +17,6 @@ from torch import nn
 
 from benchmarks.tiny_vlm import TinyConfig, make_tiny
 from idc.config import load
-from idc.systems.sft import sweep
 from idc.systems.sft.captioner import load_captioner
 from idc.systems.sft.config import SftJob
 from idc.systems.sft.task import train
@@ -290,14 +288,3 @@ def test_a_folder_of_something_else_is_not_overwritten(folders: dict[str, Path],
         merge(artifact, tmp_path / "merged", dtype="bfloat16")
     merge(artifact, tmp_path / "merged", dtype="bfloat16", overwrite=True)
     assert json.loads((tmp_path / "merged" / "config.json").read_text())["dtype"] == "bfloat16"
-
-
-def test_a_trial_of_a_sweep_depends_on_the_content_of_its_base(folders: dict[str, Path], runs: Path) -> None:
-    def name(source: Path, **settings: Any) -> str:
-        job = {"pairs": str(folders["pairs"]), "sft.base.source": str(source), **settings}
-        return load(sweep.Trial, None, job).steps("store").work[0].name
-
-    base = tiny_folder("internvl")
-    others = {name(tiny_folder("qwen2_5_vl")), name(base, **{"sft.tune.language": "full"}), name(base)}
-    assert len(others) == 3
-    assert name(shutil.copytree(base, runs / "copy")) == name(base)
