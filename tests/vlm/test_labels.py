@@ -19,8 +19,7 @@ from idc.vlm.base import read_family
 from idc.vlm.chat import Chat, EncodedDialogue
 from idc.vlm.families import family_class
 from idc.vlm.family import Family
-from tests.vlm.models import every_family, found, tiny_folder
-from tests.vlm.processors import processor_of
+from tests.vlm.models import every_family, found, processor_of, tiny_folder
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
 NAMED_TOKENS = {
