@@ -40,17 +40,14 @@ def load_captioner(
     base: str | None = None,
     endpoint: EndpointConfig | None = None,
 ) -> Captioner:
-    """Load the captioner of an artifact of any system.
+    """Load the captioner of an artifact of any system. ValueError: it is not an artifact of a captioner, its base is
+    not on this machine, or it has no language model that can run at an endpoint.
 
     Args:
         device: torch device, e.g. ``cuda``.
         speed: see :attr:`idc.captioning.loading.LoadConfig.speed`.
         base: folder of the artifact's base model, if it is not where the artifact was made.
         endpoint: runs its language model; device, speed and base are not used then.
-
-    Raises:
-        ValueError: it is not an artifact of a captioner, its base is not on this machine, or it has no language model
-            that can run at an endpoint.
     """
     from idc.training.artifact import read_artifact
 

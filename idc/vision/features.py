@@ -191,6 +191,5 @@ def load_grid(kind: Literal["resnet", "efficientnet_lite0"], source: Path | str 
 
 
 def _pixels(images: Iterable[np.ndarray], size: int, device: torch.device) -> torch.Tensor:
-    """Images as float32 (N, 3, size, size), 0 to 255."""
     stacked = torch.from_numpy(np.stack([resize_image(image, size) for image in images])).to(device)
     return stacked.permute(0, 3, 1, 2).float()

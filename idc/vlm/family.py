@@ -205,11 +205,7 @@ class Family:
 
     @property
     def read_level(self) -> int:
-        """The level that the projector reads.
-
-        Raises:
-            ValueError: it reads several.
-        """
+        """The level that the projector reads. ValueError: it reads several."""
         layer = getattr(self.config, "vision_feature_layer", -1)
         if not isinstance(layer, int):
             raise ValueError(f"the base model's projector reads the levels {layer} together; take one that reads one")

@@ -29,7 +29,9 @@ _OF_THE_BASE = (*(name for name in DESCRIPTIONS if name != "config.json"), "vide
 def merge(
     artifact: Artifact, out: Path | str, source: str | None = None, dtype: str = "base", *, overwrite: bool = False
 ) -> str:
-    """Write the merged model of an artifact. A complete folder of the same artifact is left as it is.
+    """Write the merged model of an artifact. A complete folder of the same artifact is left as it is. ValueError: the
+    artifact is no tuned model or has modules that its base lacks, the base is not here or another one, or the folder
+    holds something else.
 
     Args:
         out: its folder.
@@ -38,10 +40,6 @@ def merge(
 
     Returns:
         What was done, in one line.
-
-    Raises:
-        ValueError: the artifact is no tuned model or has modules that its base lacks, the base is not here or another
-            one, or the folder holds something else.
     """
     out = Path(out)
     base, tune = _sections(artifact)
@@ -87,7 +85,6 @@ def _sections(artifact: Artifact) -> tuple[BaseConfig, TuneConfig]:
 
 
 def _set_limits(folder: Path, limits: Mapping[str, Any]) -> None:
-    """Let the folder's image processor resize as the model was tuned."""
     images = folder / "preprocessor_config.json"
     images.write_text(json.dumps({**json.loads(images.read_text(encoding="utf-8")), **limits}, indent=2) + "\n")
     processor = folder / "processor_config.json"

@@ -82,30 +82,21 @@ class SftTask(Task):
         return [self.model]
 
     def metric_names(self, validation: DialogueSamples) -> set[str]:
-        return {"loss", "right_minus_shuffled"} | metric_names_of(validation.truths())
+        return {"loss"} | metric_names_of(validation.truths())
 
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
-        """``loss`` as in training; ``right_minus_shuffled``: loss per token with the right images minus loss per token
-        with those of another row, below 0 for a model that sees; scores of the generated answers
+        """``loss`` as in training; scores of the generated answers
         (:func:`idc.training.caption_validation.score_captions`)."""
         mine: list[Captioned] = []
-        # Samples, their loss; tokens, their loss right and shuffled. In float64: float32 rounds counts above 2**24.
-        sums = torch.zeros(5, dtype=torch.float64)
+        sums = torch.zeros(2, dtype=torch.float64)  # samples, their loss; float32 rounds counts above 2**24
         for batch in loader:
             encoded = self.encode(batch)
-            losses, rows = self.token_losses(batch, encoded)
-            each = sample_losses(losses, rows, batch[SAMPLES])
-            batch_sums = [batch[SAMPLES], float(each.sum()), 0.0, 0.0, 0.0]
-            if batch["shuffled"] is not None:
-                right = torch.isin(rows, torch.tensor(batch["right"], device=rows.device))
-                other = self.token_losses(batch["shuffled"], self.encode(batch["shuffled"]))[0]
-                batch_sums[2:] = [len(other), float(losses[right].sum()), float(other.sum())]
-            sums += torch.tensor(batch_sums, dtype=torch.float64)
+            each = sample_losses(*self.token_losses(batch, encoded), batch[SAMPLES])
+            sums += torch.tensor([batch[SAMPLES], float(each.sum())], dtype=torch.float64)
             mine += zip(batch["name"], self._answers(batch, encoded), batch["references"], batch["scene"], strict=True)
-        samples, loss, tokens, right_loss, shuffled_loss = sum(context.all_gather_object(sums)).tolist()
-        seen = {"right_minus_shuffled": (right_loss - shuffled_loss) / tokens} if tokens else {}
-        return {"loss": loss / samples, **seen, **score_captions(mine, context)}
+        samples, loss = sum(context.all_gather_object(sums)).tolist()
+        return {"loss": loss / samples, **score_captions(mine, context)}
 
 
 def sample_losses(losses: Tensor, rows: Tensor, samples: int) -> Tensor:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from idc.data.schema import IMAGE, Turn
 from idc.vlm.chat import Chat, caption_turns, with_default_turns
 from idc.vlm.config import PromptConfig
-from idc.vlm.samples import DialogueSamples, collate_samples
+from idc.vlm.samples import DialogueSamples
 from tests.vlm.folders import CAPTIONS, samples
 from tests.vlm.models import found
 
@@ -53,21 +52,6 @@ def test_each_rank_checks_its_share(folders: dict[str, Path]) -> None:
             dataset.check(rank, 2)
         names.add(str(caught.value).split("'")[1])
     assert len(names) == 2
-
-
-def test_validation_shuffles_the_images_among_rows_with_as_many(folders: dict[str, Path]) -> None:
-    family = found("qwen2_5_vl").family
-    dataset = DialogueSamples(str(folders["instructions"]), "train", Chat(family), PromptConfig(), 0, validation=True)
-    batch = collate_samples([dataset.get(index, 0) for index in range(len(dataset))], family)
-    assert batch["name"] == ["row-0", "row-1", "row-2", "row-3"]
-    assert batch["right"] == [0, 1, 2, 3]
-    shuffled = batch["shuffled"]
-    assert (shuffled["learned"].sum(1) == batch["learned"].sum(1)).all(), "the answers stay"
-    for index, other in enumerate((2, 3, 0, 1)):
-        theirs, own = dataset.get(other, 0).sample.pixels, dataset.get(index, 0).shuffled
-        assert own is not None
-        for key in family.pixel_keys:
-            assert torch.equal(own.pixels[key], theirs[key])
 
 
 PROMPT = PromptConfig(text=f"From {IMAGE} to {IMAGE}?", system="Be brief.")

@@ -210,15 +210,13 @@ def test_the_loss_is_the_mean_over_a_samples_tokens_then_over_samples(kind: str,
         assert float(task.training_step(batch_of(task, dataset, 4))[0]) == pytest.approx(sum(alone) / 4, abs=2e-6)
 
 
-def test_a_model_that_sees_has_a_lower_loss_with_the_right_images(tmp_path: Path) -> None:
+def test_validation_scores_what_a_model_that_sees_says(tmp_path: Path) -> None:
     """Overfitted on eight pairs whose captions only the images tell apart, and validated on these."""
     write_pairs(tmp_path / "pairs", train=0, val=8, sizes=((64, 64),))
     family = found("internvl").family
     dataset = DialogueSamples(str(tmp_path / "pairs"), "val", Chat(family), PromptConfig(), 0, validation=True)
     task = task_of("internvl", {"language": "full", **PARTS})
     loader = EvalLoader(dataset, 4, 0, 1, lambda chosen: collate_samples(chosen, family))
-    fresh = task.eval().validate(loader, LocalContext(tmp_path / "run"))
-    assert abs(fresh["right_minus_shuffled"]) < 0.1, "random weights are blind"
     optimizer = torch.optim.AdamW([p for p in task.train().parameters() if p.requires_grad], lr=3e-3)
     for _ in range(100):
         optimizer.zero_grad()
@@ -228,7 +226,7 @@ def test_a_model_that_sees_has_a_lower_loss_with_the_right_images(tmp_path: Path
         if loss < 0.02:
             break
     scores = task.eval().validate(loader, LocalContext(tmp_path / "run"))
-    assert scores["right_minus_shuffled"] < -0.2
+    assert scores["loss"] == pytest.approx(float(loss.detach()), abs=0.02)
     assert (scores["distinct_captions"], scores["CIDEr"] > 9) == (3, True)
 
 

@@ -118,6 +118,5 @@ def _yes(changed: bool) -> str:
 
 
 def _resized(classes: np.ndarray, size: Sequence[int]) -> np.ndarray:
-    """A class map at another height and width, by the nearest pixel."""
     rows, columns = ((np.arange(length) * side // length) for length, side in zip(size, classes.shape, strict=True))
     return classes[rows[:, None], columns]

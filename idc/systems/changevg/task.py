@@ -76,12 +76,9 @@ class GuideSamples(CaptionedRows):
 
 
 def row_classes(row: dict[str, Any], size: tuple[int, int], side: int) -> np.ndarray:
-    """The class of every pixel of a pair, int64 (side, side): of its mask, or background if nothing changed.
-    ``size``: height and width of the image after.
-
-    Raises:
-        ValueError: naming the pair: it has no mask, one of another size than the image, or one without classes.
-    """
+    """The class of every pixel of a pair, int64 (side, side): of its mask, or background if nothing changed. ``size``:
+    height and width of the image after. ValueError: naming the pair: it has no mask, one of another size than the
+    image, or one without classes."""
     if row["mask"] is None:
         if row["change_type"] != NO_CHANGE:
             raise ValueError(

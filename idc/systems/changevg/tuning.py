@@ -57,8 +57,6 @@ class ImtiDialogues(DialogueSamples):
                     self.captions_of.setdefault(name, []).append(answers[row][0]["text"])
             rows = list(first.values())
         self.order = [(row, 0) for row in rows]
-        if validation:
-            self.other = self._others()
 
     def pairs(self) -> dict[str, int]:
         """The pairs of the samples, each with one row. ValueError: a row names no pair, or has not two images."""

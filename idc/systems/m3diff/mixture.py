@@ -136,12 +136,9 @@ def prompt_of_dataset(mixture: MixtureConfig | None, name: str) -> PromptConfig:
 
 
 def check_set(name: str, data_set: SetConfig) -> Manifest:
-    """The manifest of a set that can be trained on. Reads its captions up to the first, no image.
-
-    Raises:
-        ValueError: it is missing, incomplete, of another kind, or has no images or no training captions; one line with
-            the set's name and the command that imports it.
-    """
+    """The manifest of a set that can be trained on. Reads its captions up to the first, no image. ValueError: it is
+    missing, incomplete, of another kind, or has no images or no training captions; one line with the set's name and the
+    command that imports it."""
     command = _import_command(name, data_set)
     try:
         read_manifest(data_set.pairs, command=command)

@@ -29,11 +29,8 @@ from idc.vlm.tuning import optim_groups
 
 
 def make_loaders(job: M3DiffJob, family: Family, context: Context) -> Loaders:
-    """Loaders of both splits. Of a mixture, rank 0 logs how many samples its sets have.
-
-    Raises:
-        ValueError: a set of the mixture cannot be trained on; or naming the first row that cannot be used, such as one
-            that is not about two images.
+    """Loaders of both splits. Of a mixture, rank 0 logs how many samples its sets have. ValueError: a set of the
+    mixture cannot be trained on; or naming the first row that cannot be used, such as one that is not about two images.
     """
     if job.mixture is None:
         return dialogues(job, family, context, one_size=True)

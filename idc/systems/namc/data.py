@@ -60,7 +60,7 @@ class Tokens:
 
 
 class DescribedPairs:
-    """The pairs of a split whose caption follows the structured template.
+    """The pairs of a split whose caption follows the structured template. ValueError: no pair is described.
 
     Args:
         free: also take pairs whose captions do not follow it, with their first caption as the whole text; they have no
@@ -68,9 +68,6 @@ class DescribedPairs:
         positions: n_I, of the masks.
         exchange: every other sample has images and descriptions exchanged.
         share: of the pairs that is used, the first in a fixed random order.
-
-    Raises:
-        ValueError: no pair is described.
     """
 
     def __init__(

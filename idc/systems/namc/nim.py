@@ -275,7 +275,6 @@ def token_loss(
 
 
 def _all_rows(gather: bool, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """As of :func:`gather_rows`, or the rows alone."""
     if not gather:
         return rows, torch.arange(len(rows), device=rows.device)
     every, numbers = gather_rows(rows.float())  # floats, which every backend gathers

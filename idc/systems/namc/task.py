@@ -157,11 +157,6 @@ class PretrainTask(_Captioning):
                 logs["mir_accuracy"] = right
         loss, right = self._generation(batch, features, denoised)
         logs |= {"fdg": loss.detach(), "word_accuracy": right}
-        if not self.training:
-            whole_loss, shuffled_loss = (
-                self._generation(batch, x, None)[0] for x in (features, of_other_pairs(features))
-            )
-            logs["image_gain"] = shuffled_loss - whole_loss
         return total + loss, logs
 
     def _predicted(self, batch: Batch, features: Tensor, denoised: Denoised) -> Tensor:
@@ -220,8 +215,7 @@ class PretrainTask(_Captioning):
 
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
-        """Mean losses; ``image_gain``, how much L_FDG grows with the images of other pairs, without masks: how much of
-        the descriptions is read from the images. With a discrete reconstruction also PSNR and SSIM of table 9."""
+        """Mean losses; with a discrete reconstruction also PSNR and SSIM of table 9."""
         seen: list[dict[str, float]] = []
 
         def watched() -> Iterable[Batch]:
@@ -396,13 +390,6 @@ def text_tokens(task: PretrainTask) -> Tokens:
     from idc.vision.pair_encoder.text_tokens import clip_tokenizer
 
     return Tokens(task.vocabulary, task.nim.encoder.max_tokens, clip_tokenizer(clip))
-
-
-def of_other_pairs(images_N: Tensor) -> Tensor:
-    """The images of a batch, or their features, befores first, dealt out to other pairs of it: half a batch away, as
-    neighbours often show the same scene."""
-    pairs = len(images_N) // 2
-    return torch.cat([side.roll(max(1, pairs // 2), dims=0) for side in images_N.split(pairs)])
 
 
 def _pretrained(path: str) -> Artifact:

@@ -152,14 +152,12 @@ class PretrainDataset(_Procedures):
         return [0, *(int(frame) for frame in keyframes), self.info.num_frames - 1]
 
     def _row(self, index: int) -> Item:
-        """A row, with its captions as ids of the encoder's vocabulary."""
         row = self.rows[index]
         if self.words is not None:
             row = {**row, "caption_ids": [self.words.encode(caption) for caption in row["captions"]]}
         return row
 
     def _other(self, index: int, rng: Generator) -> int:
-        """Draw another index (this one if there is no other)."""
         return (index + 1 + int(rng.integers(max(1, len(self) - 1)))) % len(self)
 
     def _other_row(self, index: int, caption: list[int], rng: Generator) -> Item:

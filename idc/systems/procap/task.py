@@ -299,7 +299,6 @@ def _tokenizer(info: ProcedureInfo) -> ImageTokenizer:
 
 
 def _pretrained_encoder(path: str, info: ProcedureInfo) -> tuple[EncoderConfig, dict[str, Tensor]]:
-    """Config and weights of the encoder in a stage 1 artifact, checked by the procedures."""
     artifact = read_artifact(path, system="procap")
     if artifact.config["stage"] != "pretrain":
         raise ValueError(f"pretrained: {path} is an artifact of stage 2; give the artifact of pretrain_procap.py")

@@ -30,12 +30,9 @@ _CARD = "A vision-language model as its makers published it: it was not trained 
 
 
 def wrap(job: WrapJob, overwrite: bool = False) -> str:
-    """Write the artifact of a job; one line about what was done. The model's weights are not loaded.
-
-    Raises:
-        ValueError: the base cannot be used (:func:`idc.vlm.base.find_base`), it has no chat template, the prompt has
-            control tokens in it, or there is something else at ``out``.
-    """
+    """Write the artifact of a job; one line about what was done. The model's weights are not loaded. ValueError: the
+    base cannot be used (:func:`idc.vlm.base.find_base`), it has no chat template, the prompt has control tokens in it,
+    or there is something else at ``out``."""
     base = find_base(job.base, job.weights)
     if Path(job.out).exists() and any(Path(job.out).iterdir()) and not overwrite:
         if (Path(job.out) / CONFIG).is_file():

@@ -113,7 +113,6 @@ def _weight(there: np.ndarray, other: np.ndarray, to_start: np.ndarray) -> np.nd
 
 
 def _vfiformer_middle(weights: Path | str) -> Middle:
-    """VFIformer's prediction, in float32, on a GPU if there is one."""
     import torch
 
     from idc.vision.interpolation.model import load_vfiformer

@@ -262,7 +262,6 @@ def load_vfiformer(path: Path | str) -> VFIformer:
 
 
 def _shape(ledger: Ledger) -> tuple[VFIformerConfig, int]:
-    """The shape that the tensors have, and the crop size of the attention masks."""
     groups = "transformer.layers{}.{}.residual_group.blocks"
     first = groups.format(0, 0)
     masks, positions, _ = ledger.shape(f"{groups.format(0, 1)}.1.attn_mask_x")

@@ -160,13 +160,11 @@ def stages(config: ProceduresConfig, tokenizer: TokenizerConfig, vocabulary: Voc
 
 class KeyFrames:
     """Computes the features of before, key frames and after of a pair, as a folder of procedures with these settings
-    stores them.
+    stores them. ValueError: weights that the settings name cannot be loaded, or the key frames were drawn with
+    captions.
 
     The draw by confidence is seeded by the settings' seed and the pixels of the two images: the same pair always has
     the same draw, but not that of its stored procedure, which is seeded by the pair's id.
-
-    Raises:
-        ValueError: weights that the settings name cannot be loaded, or the key frames were drawn with captions.
     """
 
     def __init__(self, config: ProceduresConfig, tokenizer: ImageTokenizer) -> None:
