@@ -74,7 +74,6 @@ class DialogueCaptioner(Captioner):
     Args:
         settings: how captions are generated, by default.
         path: folder of the artifact, whose calibration and familiarity are read if it has them.
-        trained_on: as in :class:`idc.captioning.contract.Captioner`.
         evidence: names of the evidence of a change.
     """
 

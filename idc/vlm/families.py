@@ -298,11 +298,8 @@ def windows_at_once(
     dropout: float = 0.0,
     **_: object,
 ) -> tuple[Tensor, None]:
-    """Attention within each window; (1, H, L, D) each to (1, L, H, D).
-
-    Args:
-        cu_seq_lens_q: ends of the windows, from 0.
-    """
+    """Attention within each window, of which ``cu_seq_lens_q`` has the ends, from 0: (1, H, L, D) each to
+    (1, L, H, D)."""
     starts, lengths = cu_seq_lens_q[:-1], cu_seq_lens_q.diff()
     parts = torch.stack([query[0], key[0], value[0]]).transpose(1, 2)  # (3, L, H, D)
     mixed = torch.empty_like(parts[0])

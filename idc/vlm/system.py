@@ -38,12 +38,8 @@ class SftTask(Task):
     """Cross-entropy of the answers' tokens, each answer token of a sample counting the same, each sample the same.
 
     A system with a module of its own between tower and language model overrides :meth:`encode` and
-    :meth:`param_groups`; the module is an attribute with another name than ``model``.
-
-    Args:
-        model: the transformers model with the base's weights; it is prepared here.
-        generation: how captions are written in validation.
-    """
+    :meth:`param_groups`; the module is an attribute with another name than ``model``, the transformers model, which is
+    prepared here."""
 
     def __init__(self, model: Any, family: Family, tune: TuneConfig, generation: GenerateConfig):
         super().__init__()
@@ -125,12 +121,7 @@ class LoadedParts(NamedTuple, Generic[JobT]):
 
 
 class TunedSystem(Generic[JobT]):
-    """A system that tunes a vision-language model.
-
-    Args:
-        name: of its folder in ``idc/systems``.
-        job: its settings.
-    """
+    """A system that tunes a vision-language model; ``name`` of its folder in ``idc/systems``."""
 
     def __init__(self, name: str, job: type[JobT]) -> None:
         self.name, self.job = name, job
@@ -153,7 +144,6 @@ class TunedSystem(Generic[JobT]):
         return SftTask(model, family, job.tune, job.generation)
 
     def loaders(self, job: JobT, family: Family, context: Context) -> Loaders:
-        """Loaders of the training and the validation split."""
         return samples.dialogue_loaders(job, family, context)
 
     def before_training(self, job: JobT, task: SftTask, loaders: Loaders, context: Context) -> None:

@@ -248,14 +248,9 @@ def write_tuned(
     path: Path | str, *, system: str, config: dict[str, Any], state: Mapping[str, Tensor], model: Any, base: FoundBase,
     **more: Any,
 ) -> Path:  # fmt: skip
-    """Write the artifact of a tuned model, or without a state that of a base as it is.
-
-    Args:
-        state: the weights of :meth:`idc.training.task.Task.checkpoint_keys`, by its names; those that are not of the
-            transformers model keep their names.
-        model: the task's transformers model, for the settings of its adapters, if it has some.
-        more: as of :func:`idc.training.artifact.write_artifact`.
-    """
+    """Write the artifact of a tuned model, or without a state that of a base as it is. ``state``: the weights of
+    :meth:`idc.training.task.Task.checkpoint_keys`, by its names; ``model``: the task's transformers model, for the
+    settings of its adapters; ``more``: as of :func:`idc.training.artifact.write_artifact`."""
     weights = {name.removeprefix(_MODEL): tensor for name, tensor in state.items()}
     whole = {name: tensor for name, tensor in weights.items() if not is_adapter(name)}
     with tempfile.TemporaryDirectory() as folder:

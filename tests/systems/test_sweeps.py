@@ -1,5 +1,5 @@
-"""The chains of the systems for sweeps: a step is named by what it reads and not by where that is stored, rows share
-what they have in common, and tables of all kinds of rows run."""
+"""The chains of the systems for sweeps: a step is named by what it reads and not by where that is stored, rows share what
+they have in common, and tables of all kinds of rows run; the published numbers of tables are the leaderboard's."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
 import pytest
-
 from cluster.config import ClusterConfig
 from cluster.tune import run_sweep
 from idc.config import ConfigError, load
@@ -35,6 +33,12 @@ from tests.systems.twincap.tiny import MODEL as TWINCAP
 from tests.vision.interpolation.test_vfiformer import save_tiny as save_tiny_vfiformer
 from tests.vision.pair_encoder.test_pair_encoder import tiny as tiny_pair_encoder
 from tests.vlm.models import tiny_folder
+from pathlib import Path
+import pytest
+import yaml
+from idc.report.leaderboard.published_rows import published_rows
+
+
 
 BUILD = {"depth": 2, "num_keyframes": 2, "temperature": 0.001, "tokenizer": "{tokenizer}"}
 EVALUATE = {
@@ -302,3 +306,26 @@ def test_a_table_of_all_kinds_of_rows_runs(system: str, folders: Folders, tmp_pa
         modules = dict(zip(kinds, own, strict=True))
         assert modules == {(True, 0): ["mdp"], (True, 1): ["mdp"], (False, 0): []}
         assert [load_captioner(str(path)).mdp is not None for path in paths] == [bool(names) for names in own]
+
+
+SHORT = {"BLEU-4": "B", "METEOR": "M", "ROUGE-L": "R", "CIDEr": "C", "SPICE": "S", "LLM judge": "LLM"}
+PARTS = {"real": "Real ", "render": "Render "}
+TABLES = {
+    "m3diff/03": "omnidiff", "m3diff/04": "spot_the_diff", "m3diff/05": "image_editing_request",
+    "m3diff/07": "clevr_change", "m3diff/08": "clevr_dc", "namc/01": "clevr_dc", "namc/02": "clevr_change",
+    "namc/03": "image_editing_request", "namc/04": "spot_the_diff",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_headline_table_has_every_row_of_the_paper(table: str) -> None:
+    system, number = table.split("/")
+    source = ("omnidiff" if system == "m3diff" else system, f"Table {int(number)}")
+    printed: dict[str, dict[str, float]] = {}
+    for row in published_rows(TABLES[table]):
+        if (row.table.paper, row.table.table) == source:
+            titles = {f"{PARTS.get(row.table.subset, '')}{SHORT[name]}": value for name, value in row.values.items()}
+            printed.setdefault(row.method.replace("†", ""), {}).update(titles)
+    sweep = yaml.safe_load(Path(f"jobs/configs/{system}/sweeps/table{number}.yaml").read_text(encoding="utf-8"))
+    rows = {row["label"].replace("†", "").removesuffix(", zero-shot"): row["published"] for row in sweep["rows"]}
+    assert {name: row for name, row in rows.items() if name != "M3Diff, LLaVA-OneVision-7B"} == printed

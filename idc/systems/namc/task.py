@@ -39,7 +39,7 @@ from idc.training.context import Context
 from idc.training.data import mixture_of
 from idc.training.system import Parts, System
 from idc.training.task import Batch, Task, mean_per_sample
-from idc.vision.features import Grid, ResNetGrid, load_grid
+from idc.vision.features import EfficientNetLiteGrid, Grid, ResNetGrid
 from idc.vision.tokenizer.model import ImageTokenizer
 
 CNN = "cnn"
@@ -63,7 +63,7 @@ def frozen_grid(image: ImageConfig, device: torch.device, folder: Path | None = 
     """The frozen CNN; None with a stem. ``folder``: where an artifact keeps it."""
     if image.cnn == "stem":
         return None
-    return load_grid(image.cnn, folder or image.resnet, device)
+    return ResNetGrid(folder or image.resnet, device) if image.cnn == "resnet" else EfficientNetLiteGrid(device)
 
 
 def standardised(grid: Grid) -> Callable[[Tensor], Tensor]:
@@ -311,7 +311,9 @@ def _pretraining(job: PretrainJob, context: Context) -> Parts:
 
 
 def _finetuning(job: FinetuneJob, context: Context) -> Parts:
-    start = None if job.pretrained is None else _pretrained(job.pretrained)
+    start = None if job.pretrained is None else read_artifact(job.pretrained, system="namc")
+    if start is not None and start.config["stage"] != "pretrain":
+        raise ValueError(f"pretrained: {start.path} is a fine-tuned NAMC; give the artifact of jobs/pretrain_namc.py")
     model = job.model if start is None else PretrainJob.model_validate(start.config["job"]).model
     assert model is not None
     if job.max_length > model.decoder.max_length:
@@ -390,13 +392,6 @@ def text_tokens(task: PretrainTask) -> Tokens:
     from idc.vision.pair_encoder.text_tokens import clip_tokenizer
 
     return Tokens(task.vocabulary, task.nim.encoder.max_tokens, clip_tokenizer(clip))
-
-
-def _pretrained(path: str) -> Artifact:
-    artifact = read_artifact(path, system="namc")
-    if artifact.config["stage"] != "pretrain":
-        raise ValueError(f"pretrained: {path} is a fine-tuned NAMC; give the artifact of jobs/pretrain_namc.py")
-    return artifact
 
 
 @torch.no_grad()

@@ -201,14 +201,10 @@ class PretrainDataset(_Procedures):
 
 
 class FinetuneDataset(_Procedures, ValidatedRows):
-    """Stage 2 samples: the frames to encode, ``ends`` (2, ...), before and after, or, for explicit procedure
-    captioning, ``procedure`` (k + 2, ...); ``ids`` and ``targets`` (C, T) of one caption or all; for scoring
-    ``pair_id`` and ``references``, for validation also the ``scene``. Pairs without a caption are skipped.
-
-    Args:
-        captions: as in :attr:`FinetuneJob.captions`.
-        explicit: with the key frames between before and after.
-    """
+    """Stage 2 samples: the frames to encode, ``ends`` (2, ...), before and after, or, if ``explicit``, with the key
+    frames between them, ``procedure`` (k + 2, ...); ``ids`` and ``targets`` (C, T) of one caption or all
+    (:attr:`FinetuneJob.captions`); for scoring ``pair_id`` and ``references``, for validation also the ``scene``. Pairs
+    without a caption are skipped."""
 
     def __init__(
         self,

@@ -60,7 +60,8 @@ class PretrainTask(Task):
         texts = [batch["text"]]
         if self.job.aligns():
             frames.append(frames[0])
-            texts.append(self._unaligned(batch))
+            swapped = loss.align_negative == "swap_halves"
+            texts.append(batch["text"].roll(count // 2, dims=0) if swapped else batch["other_text"])
         if loss.consistency > 0:
             frames.append(self._warped_features(batch))
             texts.append(batch["text"])
@@ -101,12 +102,6 @@ class PretrainTask(Task):
 
     def checkpointed_parts(self) -> list[torch.nn.Module]:
         return list(self.encoder.blocks)
-
-    def _unaligned(self, batch: Batch) -> Tensor:
-        if self.job.loss.align_negative == "swap_halves":
-            text_BN: Tensor = batch["text"]
-            return text_BN.roll(text_BN.shape[0] // 2, dims=0)
-        return batch["other_text"]
 
     def _warped_features(self, batch: Batch) -> Tensor:
         warped = frame_features(batch["warped"], self.extract)

@@ -102,8 +102,7 @@ def test_the_draw_is_from_q() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"objective": "dpo"}, {}, {"tune": WHOLE, "reference.by": "copy"}, {"tune": VISION_TOO},
-     {"tune": VISION_TOO, "reference.by": "copy"}],
+    [{"objective": "dpo"}, {}, {"tune": WHOLE}, {"tune": VISION_TOO}],
 )  # fmt: skip
 def test_the_reference_is_the_untouched_model_and_does_not_move_with_the_policy(
     pairs: Path, settings: dict[str, Any]
@@ -158,7 +157,7 @@ def test_loss_and_gradients_are_those_of_trl(kind: str, tmp_path: Path) -> None:
     from trl import DPOConfig, DPOTrainer
 
     folder = pairs_folder(tmp_path / "pairs", sizes=[(64, 64)])
-    job = job_of(kind, folder, objective="dpo", tune=WHOLE, beta=0.5, **{"reference.by": "copy"})
+    job = job_of(kind, folder, objective="dpo", tune=WHOLE, beta=0.5)
     loaders = loaders_of(job, kind, tmp_path)
     task, batch = task_of(job, kind, loaders), batch_of(loaders)
     moved(task, by=0.01)

@@ -164,8 +164,7 @@ class KeyFrames:
     captions.
 
     The draw by confidence is seeded by the settings' seed and the pixels of the two images: the same pair always has
-    the same draw, but not that of its stored procedure, which is seeded by the pair's id.
-    """
+    the same draw, but not that of its stored procedure, which is seeded by the pair's id."""
 
     def __init__(self, config: ProceduresConfig, tokenizer: ImageTokenizer) -> None:
         if "text" in config.kinds:
