@@ -1,5 +1,5 @@
-"""The chains of the systems for sweeps: a step is named by what it reads and not by where that is stored, rows share what
-they have in common, and tables of all kinds of rows run; the published numbers of tables are the leaderboard's."""
+"""The chains of the systems for sweeps: a step is named by what it reads and not by where that is stored, rows share
+what they have in common, and tables of all kinds of rows run; the published numbers of tables are the leaderboard's."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
 import pytest
+import yaml
+
 from cluster.config import ClusterConfig
 from cluster.tune import run_sweep
 from idc.config import ConfigError, load
 from idc.data.pipeline import run_local
 from idc.data.store import read_manifest
+from idc.report.leaderboard.published_rows import published_rows
 from idc.sweep.chain import TrialSteps
 from idc.sweep.config import SweepJob
 from idc.systems import load_captioner
@@ -33,12 +37,6 @@ from tests.systems.twincap.tiny import MODEL as TWINCAP
 from tests.vision.interpolation.test_vfiformer import save_tiny as save_tiny_vfiformer
 from tests.vision.pair_encoder.test_pair_encoder import tiny as tiny_pair_encoder
 from tests.vlm.models import tiny_folder
-from pathlib import Path
-import pytest
-import yaml
-from idc.report.leaderboard.published_rows import published_rows
-
-
 
 BUILD = {"depth": 2, "num_keyframes": 2, "temperature": 0.001, "tokenizer": "{tokenizer}"}
 EVALUATE = {

@@ -10,24 +10,19 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+
 import numpy as np
 import pytest
+
 from idc.data.schema import IMAGE, Turn
 from idc.vlm.base import read_family
-from idc.vlm.chat import Chat, EncodedDialogue
+from idc.vlm.chat import Chat, EncodedDialogue, caption_turns, with_default_turns
+from idc.vlm.config import PromptConfig
 from idc.vlm.families import family_class
 from idc.vlm.family import Family
-from tests.vlm.models import every_family, found, processor_of, tiny_folder
-from pathlib import Path
-import pytest
-from idc.data.schema import IMAGE, Turn
-from idc.vlm.chat import Chat, caption_turns, with_default_turns
-from idc.vlm.config import PromptConfig
 from idc.vlm.samples import DialogueSamples
 from tests.vlm.folders import CAPTIONS, samples
-from tests.vlm.models import found
-
-
+from tests.vlm.models import every_family, found, processor_of, tiny_folder
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
 NAMED_TOKENS = {

@@ -34,7 +34,8 @@ from idc.training.context import LocalContext
 from idc.training.data import Loaders
 from idc.vlm.captioner import VlmCaptioner
 from jobs import finetune_changevg
-from tests.systems.changevg.tiny import SIDE, class_maps_of, start, tiny_job, tuning_job, write_questions, write_scenes
+from tests.systems.changevg.tiny import SIDE, class_maps_of, tiny_job, tuning_job, write_questions, write_scenes
+from tests.systems.procap.world import start
 from tests.vlm.models import found
 
 QUOTES: dict[str, dict[str, Any]] = {

@@ -1,5 +1,5 @@
-"""The guide: the paper's equations against a second implementation, the image encoder; as a run: its samples, its losses,
-what each goal trains; killed and resumed; captions, maps, metrics."""
+"""The guide: the paper's equations against a second implementation, the image encoder; as a run: its samples, its
+losses, what each goal trains; killed and resumed; captions, maps, metrics."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
+from transformers import SegformerConfig, SegformerModel
+
 from idc.changeimti.class_masks import class_map
 from idc.config import load
 from idc.data.images import decode_image, encode_png
@@ -21,25 +25,15 @@ from idc.data.text import PAD, Vocabulary
 from idc.metrics.coco import score
 from idc.systems import load_captioner, supervision_of
 from idc.systems.changevg.config import GuideConfig
+from idc.systems.changevg.guide import GuideNet
 from idc.systems.changevg.guide_captioner import CHANGE_ODDS, GuideCaptioner
 from idc.systems.changevg.task import SUM, GuideSamples, GuideTask, collate, row_classes
 from idc.training.artifact import read_artifact
 from tests.folders import write_rows
+from tests.systems.changevg import naive
 from tests.systems.changevg.tiny import MODEL, SAME, SIDE, changed_pair, class_maps_of, tiny_job, write_scenes
 from tests.systems.procap.world import start
 from tests.training.toy import check_resume
-from pathlib import Path
-from typing import Any
-import pytest
-import torch
-from torch import Tensor
-from transformers import SegformerConfig, SegformerModel
-from idc.config import load
-from idc.systems.changevg.config import GuideConfig
-from idc.systems.changevg.guide import GuideNet
-from tests.systems.changevg import naive
-from tests.systems.changevg.tiny import MODEL, SIDE
-
 
 
 @pytest.fixture(scope="module")

@@ -1,44 +1,37 @@
-"""M3Diff as runs: its mixture of data sets and what of it is refused; training, the artifact, the captioner: what is stored
-loads again, and a batch of pairs is its pairs."""
+"""M3Diff as runs: its mixture of data sets and what of it is refused; training, the artifact, the captioner: what is
+stored loads again, and a batch of pairs is its pairs."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
+
 import numpy as np
 import pytest
 import torch
+
+from idc.config import ConfigError, load, missing_inputs
 from idc.data.images import resize_image
 from idc.data.schema import Turn
 from idc.endpoint.chat_endpoint import EndpointConfig
 from idc.systems import load_captioner
 from idc.systems.m3diff.captioner import M3DiffCaptioner
+from idc.systems.m3diff.config import M3DiffJob
+from idc.systems.m3diff.mixture import QUESTIONS, MixtureConfig, check_sets
 from idc.systems.m3diff.model import new_mdp
-from idc.systems.m3diff.task import M3DiffTask, train
+from idc.systems.m3diff.task import M3DiffTask, make_loaders, train, training_parts, validation_samples
 from idc.training.artifact import read_artifact
 from idc.training.context import LocalContext
-from idc.vlm.config import BaseConfig
+from idc.vlm.chat import Chat
+from idc.vlm.config import PAIR_PROMPT, BaseConfig
 from idc.vlm.logps import token_log_probabilities
 from idc.vlm.merging import merge
 from idc.vlm.tuning import find_tuned, load_found
 from tests.systems.m3diff.small import SQUARE, WIDE, batch_of, job_of, task_of
-from tests.vlm.folders import samples, write_instructions, write_pairs
+from tests.vlm.folders import samples, write_instructions, write_pairs, write_rows
 from tests.vlm.models import found, picture, tiny_folder
-import json
-import shutil
-from pathlib import Path
-from typing import Any
-import pytest
-from idc.config import ConfigError, load, missing_inputs
-from idc.systems.m3diff.config import M3DiffJob
-from idc.systems.m3diff.mixture import QUESTIONS, MixtureConfig, check_sets
-from idc.systems.m3diff.task import make_loaders, training_parts, validation_samples
-from idc.training.context import LocalContext
-from idc.vlm.chat import Chat
-from idc.vlm.config import PAIR_PROMPT
-from tests.vlm.folders import write_pairs, write_rows
-from tests.vlm.models import found, tiny_folder
-
 
 
 @pytest.fixture(scope="module")

@@ -1,19 +1,23 @@
-"""NAMC as runs: its samples; pre-training learns, with parts off and varied; fine-tuning; wrong inputs; as a captioner."""
+"""NAMC as runs: its samples; pre-training learns, parts off and varied; fine-tuning; wrong inputs; its captioner."""
 
 from __future__ import annotations
 
 import itertools
 from pathlib import Path
 from typing import Any
+
 import numpy as np
 import pytest
 import torch
+
 from idc.config import ConfigError
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary, words
 from idc.mining.descriptions.template import PairDescription
 from idc.nn.captioned_rows import ImageStore
-from idc.systems import is_captioner
+from idc.systems import is_captioner, load_captioner
+from idc.systems.namc.captioner import MISMATCH, NamcCaptioner, mismatch
+from idc.systems.namc.config import EncoderConfig
 from idc.systems.namc.data import (
     CaptionedPairs,
     FeatureCache,
@@ -26,6 +30,7 @@ from idc.systems.namc.data import (
     sentence_words,
     texts_of,
 )
+from idc.systems.namc.model import MaskedImageEncoder
 from idc.systems.namc.task import PretrainTask
 from idc.training.artifact import read_artifact
 from idc.training.context import LocalContext
@@ -33,18 +38,7 @@ from idc.training.task import SAMPLES
 from idc.vision.image_quality import psnr_ssim
 from tests.folders import read_log
 from tests.systems.namc.tiny import described_samples, finetune_job, pretrain_job
-from tests.systems.procap.world import World, start
-from pathlib import Path
-import numpy as np
-import pytest
-import torch
-from idc.systems import load_captioner
-from idc.systems.namc.captioner import MISMATCH, NamcCaptioner, mismatch
-from idc.systems.namc.config import EncoderConfig
-from idc.systems.namc.model import MaskedImageEncoder
-from tests.systems.namc.tiny import finetune_job, pretrain_job
 from tests.systems.procap.world import Images, World, start
-
 
 
 def test_pretraining_learns_with_all_losses(world: World, described: str, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from idc.systems.procap.captioner import PairCaptioner
 from idc.systems.procap.config import SCHEMES, MaskingConfig
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, collate
 from idc.systems.procap.model import ClipWords, EncoderBlock, clip_blocks
-from idc.systems.procap.task import FinetuneTask, PretrainTask, frame_features, frames_for, part_of
+from idc.systems.procap.task import PretrainTask, frame_features, frames_for, part_of
 from idc.training.artifact import read_artifact
 from idc.vision.tokenizer.model import ImageTokenizer
 from tests.folders import read_log
@@ -57,7 +57,8 @@ def test_both_stages_learn(both_runs: dict[str, Path], kind: str) -> None:
     assert [line["step"] for line in log if "validation/msm" in line] == [20, 40]
     log = read_log(both_runs[kind] / "finetune" / "log.jsonl")
     assert log[-1]["loss_per_word"] < 0.8 * log[0]["loss_per_word"]
-    assert {"lr/encoder", "lr/decoder", "word_accuracy"} <= set(log[-1])
+    measured = {f"validation/{name}" for name in ("CIDEr", "right_type", "right_object")}
+    assert {"lr/encoder", "lr/decoder", "word_accuracy"} | measured <= set(log[-1])
     result = json.loads((both_runs[kind] / "finetune" / "result.json").read_text())
     assert result["metrics"]["CIDEr"] == max(line.get("validation/CIDEr", -1) for line in log)
     first, second = (
@@ -67,21 +68,6 @@ def test_both_stages_learn(both_runs: dict[str, Path], kind: str) -> None:
     stem = [name for name in first if name.startswith("encoder.stem.")]
     assert len(stem) == (12 if kind == "stem" else 0)
     assert all(not torch.equal(first[name], second[name]) for name in stem)
-
-
-def test_validation_scores_objects_and_types_by_the_scenes_of_rendered_pairs(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = {"train.steps": 1, "train.keep_best.metric": ["right_object", "CIDEr"]}
-    for shift, right in ((0, True), (1, False)):
-        monkeypatch.setattr(
-            FinetuneTask,
-            "caption",
-            lambda _, batch, shift=shift: [texts[0] for texts in np.roll(batch["references"], shift, axis=0)],
-        )
-        start(world.finetune(settings), tmp_path / str(shift))
-        metrics = json.loads((tmp_path / str(shift) / "result.json").read_text())["metrics"]
-        assert (metrics["right_object"], metrics["right_type"]) == (1.0, 1.0) if right else metrics["right_type"] < 0.6
 
 
 @pytest.mark.parametrize("kind", ["features", "stem"])
@@ -157,7 +143,8 @@ PATCHES = 16
 
 def test_the_explicit_captioner_makes_the_frames_itself(world: World, tmp_path: Path) -> None:
     settings = {"train.steps": 2, "validation_pairs": 2, "procedure": "frames"}
-    captioner = PairCaptioner(start(world.finetune(settings), tmp_path / "run"))
+    start(world.finetune(settings), tmp_path)
+    captioner = PairCaptioner(tmp_path / "artifact")
     row = next(row for row in iter_rows(world.procedures, split="val") if row["change_type"] != "none")
     pairs = {pair["pair_id"]: pair for pair in iter_rows(world.pairs, split="val")}
     before, after = (decode_image(pairs[row["pair_id"]][side]) for side in ("before", "after"))

@@ -30,8 +30,8 @@ from idc.systems.twincap.task import CHANGED_OBJECT, OBJECTS, PEAK_REACH, TwinCa
 from idc.systems.twincap.truth import PARTS, UNKNOWN
 from idc.training.artifact import read_artifact
 from tests.folders import read_log
-from tests.systems.procap.world import Images, World
-from tests.systems.twincap.tiny import start, tiny_job
+from tests.systems.procap.world import Images, World, start
+from tests.systems.twincap.tiny import tiny_job
 from tests.vision.scenes import write_pairs
 
 
