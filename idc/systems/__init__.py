@@ -40,17 +40,14 @@ def load_captioner(
     base: str | None = None,
     endpoint: EndpointConfig | None = None,
 ) -> Captioner:
-    """Load the captioner of an artifact of any system.
+    """Load the captioner of an artifact of any system. ValueError: it is not an artifact of a captioner, its base is
+    not on this machine, or it has no language model that can run at an endpoint.
 
     Args:
         device: torch device, e.g. ``cuda``.
         speed: see :attr:`idc.captioning.loading.LoadConfig.speed`.
         base: folder of the artifact's base model, if it is not where the artifact was made.
         endpoint: runs its language model; device, speed and base are not used then.
-
-    Raises:
-        ValueError: it is not an artifact of a captioner, its base is not on this machine, or it has no language model
-            that can run at an endpoint.
     """
     from idc.training.artifact import read_artifact
 
@@ -72,7 +69,7 @@ def load_captioner(
 def artifact_of_hub(name: str) -> str:
     """The folder of the artifact that a name with :data:`HUB` stands for; of its model all but the weights is
     downloaded if need be. ValueError: the name is malformed, or the model cannot be had or used."""
-    folder: str = importlib.import_module("idc.systems.zeroshot.hub").artifact_of(name)
+    folder: str = importlib.import_module("idc.systems.zeroshot.wrap").artifact_of(name)
     return folder
 
 

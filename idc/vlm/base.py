@@ -19,7 +19,7 @@ import torch
 from idc.training.base import BaseName, locate_base
 from idc.util.atomic import take_umask
 from idc.vlm.config import BaseConfig
-from idc.vlm.families import family_class
+from idc.vlm.families import attend_windows_at_once, family_class
 from idc.vlm.family import Family
 
 
@@ -128,24 +128,17 @@ def save_model(model: Any, folder: Path) -> None:
 
     if not sys.stderr.isatty():
         transformers_logging.disable_progress_bar()
+
+    def only_errors(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.ERROR
+
     deepspeed = logging.getLogger("DeepSpeed")  # imported to see whether the model is wrapped; it reports the device
-    deepspeed.addFilter(_is_error)
+    deepspeed.addFilter(only_errors)
     try:
         model.save_pretrained(folder)
         take_umask(folder)
     finally:
-        deepspeed.removeFilter(_is_error)
-
-
-def _is_error(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.ERROR
-
-
-def weight_type(config: BaseConfig, device: torch.device | str) -> torch.dtype:
-    if config.dtype == "auto":
-        return torch.bfloat16 if torch.device(device).type == "cuda" else torch.float32
-    dtype: torch.dtype = getattr(torch, config.dtype)
-    return dtype
+        deepspeed.removeFilter(only_errors)
 
 
 def load_model(folder: Path, config: BaseConfig, device: torch.device | str = "cpu") -> Any:
@@ -153,9 +146,9 @@ def load_model(folder: Path, config: BaseConfig, device: torch.device | str = "c
     ValueError."""
     from transformers import AutoModelForImageTextToText
 
-    from idc.vlm.tower_attention import attend_windows_at_once
-
-    options = {"dtype": weight_type(config, device), "attn_implementation": config.attention}
+    automatic = "bfloat16" if torch.device(device).type == "cuda" else "float32"
+    dtype: torch.dtype = getattr(torch, automatic if config.dtype == "auto" else config.dtype)
+    options = {"dtype": dtype, "attn_implementation": config.attention}
     model = load_transformers_model(AutoModelForImageTextToText, folder, **options).to(device)
     if config.attention == "sdpa" and model.config.model_type in ("qwen2_5_vl", "qwen3_vl"):
         attend_windows_at_once(model)

@@ -50,15 +50,9 @@ def with_answers(prompt: Sequence[int], answers: Iterable[Sequence[int]], pixels
 def collate_encoded(
     samples: Sequence[Sample], family: Family, side: Literal["left", "right"] = "right"
 ) -> dict[str, Any]:
-    """Pad and stack.
-
-    Args:
-        side: of the padding: right for training, left for generation.
-
-    Returns:
-        ``input_ids``, ``attention_mask``, ``mm_token_type_ids`` (1 for an image's tokens) and ``learned`` (B, L), and
-        the family's pixel keys (N, ...); for prompts with several answers also ``answer`` (B, L), -1 for padding.
-    """
+    """Pad, at the right for training, at the left for generation, and stack: ``input_ids``, ``attention_mask``,
+    ``mm_token_type_ids`` (1 for an image's tokens) and ``learned`` (B, L), and the family's pixel keys (N, ...); for
+    prompts with several answers also ``answer`` (B, L), -1 for padding."""
 
     def padded(rows: Iterable[Sequence[int]], value: int) -> Tensor:
         tensors = [torch.tensor(row) for row in rows]

@@ -68,16 +68,13 @@ class Pairs:
 
 
 class DialogueCaptioner(Captioner):
-    """What a captioner whose model runs here shares with one behind an endpoint (:mod:`idc.vlm.remote`).
+    """What a captioner whose model runs here shares with one behind an endpoint (:mod:`idc.vlm.remote`). ValueError:
+    the model's tokenizer has no chat template or no end token, or the prompt contains control tokens.
 
     Args:
         settings: how captions are generated, by default.
         path: folder of the artifact, whose calibration and familiarity are read if it has them.
-        trained_on: as in :class:`idc.captioning.contract.Captioner`.
         evidence: names of the evidence of a change.
-
-    Raises:
-        ValueError: the model's tokenizer has no chat template or no end token, or the prompt contains control tokens.
     """
 
     def __init__(
@@ -291,7 +288,6 @@ class VlmCaptioner(DialogueCaptioner):
     def _scores(
         self, pairs: Pairs, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[Sequence[int]]]
     ) -> list[list[CaptionScore]]:
-        """For each pair the scores of its answers (ids with end tokens) to its prompt."""
         images = [(2 * pair, 2 * pair + 1) for pair in range(len(prompts))]
         totals, counts = answer_log_probabilities(
             self.model, prompts, answers, pairs.encoded, pairs.pixels, images, self.family
@@ -300,7 +296,6 @@ class VlmCaptioner(DialogueCaptioner):
         return [[next(scores) for _ in rows] for rows in answers]
 
     def _yes_odds(self, pairs: Pairs) -> list[float]:
-        """log p(yes) - log p(no) of each pair."""
         prompts = self._prompts(pairs, change_question)
         answers = [self.chat.answer_ids(text) for text in YES_OR_NO]
         return [yes.total - no.total for yes, no in self._scores(pairs, prompts, [answers] * len(prompts))]

@@ -186,10 +186,7 @@ class TuningJob(ConfigModel):
 
 def base_content(base: BaseConfig) -> list[str]:
     """Fingerprints of a base model, as a training depends on it: the weights and how they are used, not where they are.
-
-    Raises:
-        ValueError: the base model cannot be read.
-    """
+    ValueError: the base model cannot be read."""
     folder = base_models.locate_base(base.source, base.revision, download=base.download)
     used = base.model_dump(mode="json", exclude={"source", "revision", "download"})
     return [base_models.base_fingerprint(folder), fingerprint(used)]

@@ -90,13 +90,8 @@ def recorded(blocks: nn.ModuleList, layers: Sequence[int]) -> Iterator[dict[int,
 class Family:
     """A family of models. Subclasses say where its parts are and how images become tokens.
 
-    Args:
-        config: the model's transformers config.
-        tokenizer: its tokenizer.
-        images: its image processor of transformers (PIL backend).
-        max_pixels: of :class:`idc.vlm.config.BaseConfig`.
-
     Attributes:
+        images: the image processor of transformers (PIL backend).
         tower, projector: prefixes of parameter names of the vision tower and of the module between it and the language
             model. What is neither belongs to the language model.
         unused: prefixes of parameters that no loss reaches.
@@ -186,10 +181,7 @@ class Family:
 
     def encode(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
         """Features of images: the output of the tower, with the projected tokens of each image in ``pooler_output``.
-
-        Args:
-            model: the transformers model (of a PEFT model, its base model).
-        """
+        ``model``: the transformers model (of a PEFT model, its base model)."""
         raise NotImplementedError
 
     def positions(self, model: Any, batch: Mapping[str, Any]) -> Tensor:
@@ -205,11 +197,7 @@ class Family:
 
     @property
     def read_level(self) -> int:
-        """The level that the projector reads.
-
-        Raises:
-            ValueError: it reads several.
-        """
+        """The level that the projector reads. ValueError: it reads several."""
         layer = getattr(self.config, "vision_feature_layer", -1)
         if not isinstance(layer, int):
             raise ValueError(f"the base model's projector reads the levels {layer} together; take one that reads one")

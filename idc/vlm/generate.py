@@ -56,10 +56,10 @@ def generate(
     seed: int = 0,
     progress: Callable[[int, Sequence[int]], None] | None = None,
 ) -> list[list[Hypothesis]]:
-    """Generate answers to a batch of prompts.
+    """Generate answers to a batch of prompts: per prompt its answers, of a search the best first.
 
     Args:
-        model: the transformers model (of a PEFT model, its base model), in evaluation mode.
+        model: in evaluation mode.
         batch: of :func:`idc.vlm.batch.collate_encoded` with padding at the left, on the model's device.
         encoded: features of the batch's images, None if it has none; they do not change.
         hypotheses: answers per prompt: final beams, at most as many as there are beams; or samples.
@@ -67,9 +67,6 @@ def generate(
         seed: of the draws; equal seeds and batches give equal samples.
         progress: called after each step with every prompt's index and the tokens of its answer so far, until the answer
             ends; of a search with one beam only.
-
-    Returns:
-        Per prompt its answers; of a search the best first.
     """
     beams = settings.beams if temperature is None else 1
     end: int = family.tokenizer.eos_token_id

@@ -88,9 +88,7 @@ def answer_log_probabilities(
     """Log-probabilities of several answers to each prompt, which is processed once for all of them.
 
     Args:
-        model: the transformers model (of a PEFT model, its base model).
-        prompts: ids of each prompt.
-        answers: for each prompt, the ids of its answers with their end tokens.
+        prompts, answers: ids of each prompt, and of its answers with their end tokens.
         encoded, pixels: see :func:`gather_image_features`.
         images: for each prompt, the indices of its images.
 
@@ -118,12 +116,8 @@ def answer_log_probabilities(
 def gather_image_features(
     encoded: Any, pixels: Mapping[str, Tensor], images: Sequence[int], family: Family
 ) -> tuple[Any, dict[str, Tensor]]:
-    """Features of the images of rows, which may share them, and the pixel tensors that the language model needs.
-
-    Args:
-        encoded: see :meth:`idc.vlm.family.Family.encode`, for the images of ``pixels``.
-        images: indices of the rows' images, concatenated.
-    """
+    """Features of the images of rows, which may share them, and the pixel tensors that the language model needs;
+    ``encoded`` of the images of ``pixels``, ``images``: indices of the rows' images, concatenated."""
     index = torch.tensor(list(images), dtype=torch.long)
     language = {
         key: pixels[key][index.to(pixels[key].device)] for key in family.pixel_keys if key in family.language_keys

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from idc.training.artifact import Artifact, captioning_identity, read_artifact
 from idc.training.base import DESCRIPTIONS
-from idc.vlm.artifact import find_tuned, load_found
 from idc.vlm.base import save_model, save_processor
 from idc.vlm.chat import Chat, caption_turns
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig, TuneConfig
 from idc.vlm.family import Family
+from idc.vlm.tuning import find_tuned, load_found
 
 if TYPE_CHECKING:
     from idc.data.pipeline import Runner
@@ -29,19 +29,13 @@ _OF_THE_BASE = (*(name for name in DESCRIPTIONS if name != "config.json"), "vide
 def merge(
     artifact: Artifact, out: Path | str, source: str | None = None, dtype: str = "base", *, overwrite: bool = False
 ) -> str:
-    """Write the merged model of an artifact. A complete folder of the same artifact is left as it is.
+    """Write the merged model of an artifact; returns what was done, in one line. A complete folder of the same artifact
+    is left as it is. ValueError: the artifact is no tuned model or has modules that its base lacks, the base is not
+    here or another one, or the folder holds something else.
 
     Args:
-        out: its folder.
         source: folder of the base, if it is not where the artifact was made.
         dtype: of the weights, by torch's name; ``base``: that of the base's files.
-
-    Returns:
-        What was done, in one line.
-
-    Raises:
-        ValueError: the artifact is no tuned model or has modules that its base lacks, the base is not here or another
-            one, or the folder holds something else.
     """
     out = Path(out)
     base, tune = _sections(artifact)
@@ -51,7 +45,8 @@ def merge(
             raise ValueError(f"{out} exists and is not this model; choose another folder, or pass --overwrite")
         return f"{out}: is complete already"
     folder, family = find_tuned(artifact, base, source)
-    wanted = _type_of(folder) if dtype == "base" else dtype
+    theirs = json.loads((folder / "config.json").read_text(encoding="utf-8"))  # older ones name the type otherwise
+    wanted = dtype if dtype != "base" else str(theirs.get("dtype") or theirs.get("torch_dtype") or "float32")
     model = load_found(artifact, folder, family, base.model_copy(update={"dtype": wanted}), tune)
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -87,7 +82,6 @@ def _sections(artifact: Artifact) -> tuple[BaseConfig, TuneConfig]:
 
 
 def _set_limits(folder: Path, limits: Mapping[str, Any]) -> None:
-    """Let the folder's image processor resize as the model was tuned."""
     images = folder / "preprocessor_config.json"
     images.write_text(json.dumps({**json.loads(images.read_text(encoding="utf-8")), **limits}, indent=2) + "\n")
     processor = folder / "processor_config.json"
@@ -95,12 +89,6 @@ def _set_limits(folder: Path, limits: Mapping[str, Any]) -> None:
         settings = json.loads(processor.read_text(encoding="utf-8"))
         settings.pop("image_processor", None)
         processor.write_text(json.dumps(settings, indent=2) + "\n")
-
-
-def _type_of(folder: Path) -> str:
-    """The type of a model's weights, from its config.json, where older ones have it by another name."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return str(config.get("dtype") or config.get("torch_dtype") or "float32")
 
 
 _USE = """from PIL import Image

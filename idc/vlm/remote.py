@@ -40,7 +40,8 @@ class PairRequest(NamedTuple):
 
 
 class RemoteCaptioner(DialogueCaptioner):
-    """See the module's description. Captions are greedy; further candidates are sampled at temperature 1.
+    """See the module's description. Captions are greedy; further candidates are sampled at temperature 1. ValueError:
+    the artifact is damaged, or its model was tuned and ``config.model`` is missing.
 
     Args:
         path: folder of the artifact, whose config has the sections ``base``, ``prompt`` and ``generation`` in ``job``,
@@ -48,9 +49,6 @@ class RemoteCaptioner(DialogueCaptioner):
             calibration must have been fitted with the endpoint, because a model in this process has further evidence of
             a change.
         config: its ``model`` is needed for a model that was tuned, which has no name but the one given to it there.
-
-    Raises:
-        ValueError: the artifact is damaged, or its model was tuned and ``config.model`` is missing.
     """
 
     capabilities: frozenset[Capability] = frozenset({"answer"})
@@ -142,11 +140,8 @@ class RemoteCaptioner(DialogueCaptioner):
         return self._map(answered, befores, afters, dialogues, on_text or [None] * len(befores))
 
     def request(self, before: np.ndarray, after: np.ndarray, turns: Sequence[Turn]) -> PairRequest:
-        """The request for the next answer of a dialogue about a pair, uint8 (H, W, 3) each.
-
-        Raises:
-            ValueError: the turns have control tokens of the model in them.
-        """
+        """The request for the next answer of a dialogue about a pair, uint8 (H, W, 3) each. ValueError: the turns have
+        control tokens of the model in them."""
         images = [self.family.fit(image) for image in (before, after)]
         sizes = [(image.shape[0], image.shape[1]) for image in images]
         input_size = self._input_size([before.shape[:2], after.shape[:2]])
@@ -170,7 +165,6 @@ class RemoteCaptioner(DialogueCaptioner):
         return self.endpoint.chat(messages, log_probabilities=True, on_text=on_text, **options)
 
     def _map(self, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
-        """``function`` of each row, several at a time."""
         if len({len(column) for column in columns}) > 1:
             raise ValueError(f"{len(columns[0])} before and {len(columns[1])} after images: give as many of each")
         return list(self._pool.map(function, *columns))

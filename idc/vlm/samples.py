@@ -7,9 +7,8 @@ be grouped by length, and a dialogue that is too long is refused before the trai
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -53,11 +52,8 @@ class Dialogue:
 
     @property
     def sizes(self) -> list[Size]:
-        """Sizes at which the model is given the images, from their headers.
-
-        Raises:
-            ValueError: an image cannot be read, or there are not the two images of a pair.
-        """
+        """Sizes at which the model is given the images, from their headers. ValueError: an image cannot be read, or
+        there are not the two images of a pair."""
         if self.one_size and len(self.images) != 2:
             raise ValueError(
                 f"number of images: {len(self.images)}; the model compares exactly two, before and after; leave the "
@@ -80,21 +76,17 @@ def at_one_size(before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
 
 @dataclass(frozen=True)
 class TuningSample:
-    """A sample; for validation with what is scored besides its tokens and pixels.
-
-    Attributes:
-        prompt: ids of the dialogue up to its last answer.
-        shuffled: the same dialogue with the images of another row; None if no other row has as many images.
-    """
+    """A sample; for validation with what is scored besides its tokens and pixels, and the ids of the dialogue up to its
+    last answer."""
 
     sample: Sample
     dialogue: Dialogue | None = None
     prompt: Sequence[int] = ()
-    shuffled: Sample | None = None
 
 
 class DialogueSamples:
     """The dialogues of a split, as an :class:`idc.training.data.Dataset`. Pairs without captions are left out.
+    ValueError: the folder is of another kind, incomplete, or has no images.
 
     Args:
         folder: of kind ``pairs`` or ``instructions``.
@@ -102,9 +94,6 @@ class DialogueSamples:
         captions: each caption of a pair is a sample, or one is drawn at every visit.
         validation: samples also have what is scored; pairs have their first caption.
         one_size: see :class:`Dialogue`, for all of them.
-
-    Raises:
-        ValueError: the folder is of another kind, incomplete, or has no images.
     """
 
     def __init__(
@@ -134,21 +123,8 @@ class DialogueSamples:
         self.order = [
             (row, n) for row, count in enumerate(self.counts) for n in range(min(1, count) if once else count)
         ]
-        self.other = self._others() if validation else None
+        self.validation = validation
         self._lengths: dict[tuple[int, int], int] = {}
-
-    def _others(self) -> dict[int, int]:
-        """Row -> another one with as many images, half a data set away."""
-        alike: dict[int, list[int]] = defaultdict(list)
-        images = None if self.of_pairs else self.rows.list_lengths("images")
-        for row, _ in self.order:
-            alike[2 if images is None else int(images[row])].append(row)
-        return {
-            row: rows[(index + len(rows) // 2) % len(rows)]
-            for number, rows in alike.items()
-            if number and len(rows) > 1
-            for index, row in enumerate(rows)
-        }
 
     def __len__(self) -> int:
         return len(self.order)
@@ -157,13 +133,9 @@ class DialogueSamples:
         row, number = self._visit(index, epoch)
         dialogue = self.dialogue(row, number)
         sample = encode_dialogue(self.chat, dialogue)
-        if self.other is None:
+        if not self.validation:
             return TuningSample(sample)
-        shuffled = None
-        if (other := self.other.get(row)) is not None:
-            loose = Chat(self.chat.family)  # images of another size may be above the cutoff
-            shuffled = encode_dialogue(loose, replace(dialogue, images=self.dialogue(other, 0).images))
-        return TuningSample(sample, dialogue, self.chat.prompt(dialogue.turns[:-1], dialogue.sizes), shuffled)
+        return TuningSample(sample, dialogue, self.chat.prompt(dialogue.turns[:-1], dialogue.sizes))
 
     def truths(self) -> Iterator[Truth | TrueDifferences | None]:
         """The known truths of the samples' pairs; empty for instructions."""
@@ -182,12 +154,8 @@ class DialogueSamples:
 
     def check(self, rank: int = 0, world_size: int = 1) -> int:
         """Encode every dialogue of this rank's share without its pixels, half a millisecond of a core each. Returns the
-        number of tokens of the longest one.
-
-        Raises:
-            ValueError: naming the row: as :meth:`idc.vlm.chat.Chat.encode`, an image cannot be read, or with
-                ``one_size`` there are not two of them.
-        """
+        number of tokens of the longest one. ValueError: naming the row: as :meth:`idc.vlm.chat.Chat.encode`, an image
+        cannot be read, or with ``one_size`` there are not two of them."""
         for row in list(dict.fromkeys(row for row, _ in self.order))[rank::world_size]:
             self._measure(row)
         return max(self._lengths.values(), default=0)
@@ -196,7 +164,7 @@ class DialogueSamples:
         """The lengths of a row's dialogues; validation uses only the first."""
         columns = self.rows[row]
         sizes: list[Size] | None = None
-        for number in range(1 if self.other is not None else self.counts[row]):
+        for number in range(1 if self.validation else self.counts[row]):
             dialogue = self.dialogue_of(columns, number)
             try:
                 sizes = sizes or dialogue.sizes
@@ -241,7 +209,6 @@ def collate_samples(samples: Sequence[TuningSample], family: Family) -> Batch:
     """A batch of B samples (:func:`idc.vlm.batch.collate_encoded`), for validation also with
 
     - ``prompt``: the prompts, padded on the left, without pixels;
-    - ``shuffled``: a batch with the images of other rows, None if there is none; ``right``: indices of its samples;
     - ``name``, ``references``, ``scene``: lists of B.
     """
     batch = collate_encoded([sample.sample for sample in samples], family)
@@ -249,12 +216,9 @@ def collate_samples(samples: Sequence[TuningSample], family: Family) -> Batch:
     if not dialogues:
         return batch
     assert len(dialogues) == len(samples), "samples of training and of validation in one batch"
-    other = [(index, sample.shuffled) for index, sample in enumerate(samples) if sample.shuffled is not None]
     return {
         **batch,
         "prompt": collate_encoded([prompt_sample(sample.prompt) for sample in samples], family, "left"),
-        "shuffled": collate_encoded([sample for _, sample in other], family) if other else None,
-        "right": [index for index, _ in other],
         "name": [dialogue.name for dialogue in dialogues],
         "references": [list(dialogue.references) for dialogue in dialogues],
         "scene": [dialogue.scene for dialogue in dialogues],

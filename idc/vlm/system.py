@@ -1,13 +1,12 @@
-"""What every system that tunes a vision-language model shares: training entry, artifact, loading.
+"""What every system that tunes a vision-language model shares: the task, training entry, artifact, loading.
 
 A system subclasses :class:`TunedSystem` and overrides what differs (modules next to the base, loss, samples, card), or
 uses it unchanged. ``task.py`` names the instance, and its :meth:`~TunedSystem.train` as the entry of the job;
-``captioner.py`` loads with :meth:`~TunedSystem.load`. The settings are a :class:`idc.vlm.config.TuningJob`.
-"""
+``captioner.py`` loads with :meth:`~TunedSystem.load`. The settings are a :class:`idc.vlm.config.TuningJob`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -16,17 +15,91 @@ from torch import Tensor, nn
 
 from idc.captioning.contract import Speed
 from idc.training.artifact import Artifact, read_artifact
+from idc.training.caption_validation import Captioned, metric_names_of, score_captions
 from idc.training.context import Context
 from idc.training.data import Loaders
 from idc.training.loop import fit
+from idc.training.task import SAMPLES, Batch, Task
 from idc.util import logs
 from idc.vlm import samples
-from idc.vlm.artifact import find_tuned, load_found, write_tuned
 from idc.vlm.base import find_base, load_model
+from idc.vlm.batch import encode_images
 from idc.vlm.captioner import VlmCaptioner, dtype_of
-from idc.vlm.config import TuningJob
+from idc.vlm.chat import Chat
+from idc.vlm.config import GenerateConfig, TuneConfig, TuningJob
 from idc.vlm.family import Family
-from idc.vlm.sft import SftTask
+from idc.vlm.generate import generate
+from idc.vlm.logps import token_log_probabilities
+from idc.vlm.samples import DialogueSamples
+from idc.vlm.tuning import find_tuned, groups, load_found, prepare, write_tuned
+
+
+class SftTask(Task):
+    """Cross-entropy of the answers' tokens, each answer token of a sample counting the same, each sample the same.
+
+    A system with a module of its own between tower and language model overrides :meth:`encode` and
+    :meth:`param_groups`; the module is an attribute with another name than ``model``, the transformers model, which is
+    prepared here."""
+
+    def __init__(self, model: Any, family: Family, tune: TuneConfig, generation: GenerateConfig):
+        super().__init__()
+        prepare(model, family, tune)
+        self.model, self.family, self.tune, self.generation = model, family, tune, generation
+        self.chat = Chat(family)
+
+    def encode(self, batch: Batch) -> Any:
+        """Features of a batch's images, in the form of :meth:`idc.vlm.family.Family.encode`."""
+        return encode_images(self.model, batch, self.family)
+
+    def token_losses(self, batch: Batch, encoded: Any) -> tuple[Tensor, Tensor]:
+        """Losses of the K learned tokens of a batch (K,), and the sample of each (K,), from its images' features."""
+        logs, rows = token_log_probabilities(self.model, batch, encoded, self.family)
+        return -logs, rows
+
+    def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
+        losses_K, rows_K = self.token_losses(batch, self.encode(batch))
+        return sample_losses(losses_K, rows_K, batch[SAMPLES]).mean(), {}
+
+    def caption(self, batch: Batch) -> list[str]:
+        return self._answers(batch, self.encode(batch))
+
+    def _answers(self, batch: Batch, encoded: Any) -> list[str]:
+        pixels = {key: batch[key] for key in self.family.pixel_keys if key in batch}
+        answers = generate(self.model, {**batch["prompt"], **pixels}, encoded, self.family, self.generation)
+        return [self.chat.decode(answer[0].ids) for answer in answers]
+
+    def param_groups(self) -> list[dict[str, Any]]:
+        return groups(self.model, self.family, self.tune)
+
+    def base_parts(self) -> list[nn.Module]:
+        return [self.model]
+
+    def checkpointed_parts(self) -> list[nn.Module]:
+        return [self.model]
+
+    def metric_names(self, validation: DialogueSamples) -> set[str]:
+        return {"loss"} | metric_names_of(validation.truths())
+
+    @torch.no_grad()
+    def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
+        """``loss`` as in training; scores of the generated answers
+        (:func:`idc.training.caption_validation.score_captions`)."""
+        mine: list[Captioned] = []
+        sums = torch.zeros(2, dtype=torch.float64)  # samples, their loss; float32 rounds counts above 2**24
+        for batch in loader:
+            encoded = self.encode(batch)
+            each = sample_losses(*self.token_losses(batch, encoded), batch[SAMPLES])
+            sums += torch.tensor([batch[SAMPLES], float(each.sum())], dtype=torch.float64)
+            mine += zip(batch["name"], self._answers(batch, encoded), batch["references"], batch["scene"], strict=True)
+        samples, loss = sum(context.all_gather_object(sums)).tolist()
+        return {"loss": loss / samples, **score_captions(mine, context)}
+
+
+def sample_losses(losses: Tensor, rows: Tensor, samples: int) -> Tensor:
+    """The mean over each sample's tokens (B,), of losses (K,) of the samples ``rows`` (K,)."""
+    total = losses.new_zeros(samples).index_add(0, rows, losses)
+    return total / losses.new_zeros(samples).index_add(0, rows, torch.ones_like(losses))
+
 
 JobT = TypeVar("JobT", bound=TuningJob)
 
@@ -48,12 +121,7 @@ class LoadedParts(NamedTuple, Generic[JobT]):
 
 
 class TunedSystem(Generic[JobT]):
-    """A system that tunes a vision-language model.
-
-    Args:
-        name: of its folder in ``idc/systems``.
-        job: its settings.
-    """
+    """A system that tunes a vision-language model; ``name`` of its folder in ``idc/systems``."""
 
     def __init__(self, name: str, job: type[JobT]) -> None:
         self.name, self.job = name, job
@@ -76,7 +144,6 @@ class TunedSystem(Generic[JobT]):
         return SftTask(model, family, job.tune, job.generation)
 
     def loaders(self, job: JobT, family: Family, context: Context) -> Loaders:
-        """Loaders of the training and the validation split."""
         return samples.dialogue_loaders(job, family, context)
 
     def before_training(self, job: JobT, task: SftTask, loaders: Loaders, context: Context) -> None:

@@ -15,8 +15,7 @@ from idc.captioning.objects_config import ObjectsConfig
 from idc.training.artifact import CONFIG, IDENTITY_TAG, WEIGHTS, artifact_identity, read_artifact, write_artifact
 from serve.deployment.command import absolute_folder
 from serve.versions import Resolver, absolute_uri
-from tests.systems.zeroshot.test_hub import point_to
-from tests.vlm.hub import serving_hub
+from tests.vlm.hub import point_to, serving_hub
 from tests.vlm.models import tiny_folder
 
 

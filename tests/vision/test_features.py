@@ -11,7 +11,9 @@ import torch
 
 from idc.data.images import resize_image
 from idc.vision.features import ClipFeatures, Dinov2Features, EfficientNetLite0
+from idc.vision.image_quality import contact_sheet, psnr_ssim
 from idc.vision.pair_encoder.config import PairEncoderConfig
+from tests.vision.scenes import scene
 from tests.vision.tiny_models import save_tiny_clip, save_tiny_dinov2
 
 
@@ -70,3 +72,14 @@ def test_a_folder_without_a_model_is_refused(model: type, tmp_path: Path) -> Non
         model(str(tmp_path))
     save_tiny_dinov2(tmp_path / "dinov2")
     assert Dinov2Features(str(tmp_path / "dinov2"))([np.zeros((9, 14, 3), np.uint8)]).shape == (1, 16)
+
+
+def test_psnr_and_ssim_of_known_images_and_the_layout_of_a_contact_sheet() -> None:
+    image = scene("red")
+    assert psnr_ssim(image, image) == (100.0, 1.0)
+    noisy = np.clip(image.astype(int) + 10, 0, 255).astype(np.uint8)
+    psnr, ssim = psnr_ssim(image, noisy)
+    assert psnr == pytest.approx(20 * np.log10(255 / 10), abs=0.01)
+    assert 0.9 < ssim < 1
+    sheet = contact_sheet([np.full((2, 3, 3), n, np.uint8) for n in range(4)], rows=2)
+    assert sheet[:, :, 0].tolist() == [[0] * 3 + [2] * 3] * 2 + [[1] * 3 + [3] * 3] * 2

@@ -154,13 +154,20 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def endpoint(folder: Path) -> Iterator[Endpoint]:
-    """An endpoint that runs until the block ends."""
-    with Endpoint(folder) as one:
-        thread = threading.Thread(target=one.serve_forever, args=(0.02,))
+def running(server: ThreadingHTTPServer) -> Iterator[None]:
+    """The server runs until the block ends."""
+    with server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
-            yield one
+            yield
         finally:  # a thread that still serves would keep the process of a failed test
-            one.shutdown()
+            server.shutdown()
             thread.join()
+
+
+@contextmanager
+def endpoint(folder: Path) -> Iterator[Endpoint]:
+    server = Endpoint(folder)
+    with running(server):
+        yield server

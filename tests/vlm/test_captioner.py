@@ -21,8 +21,8 @@ from idc.vlm.chat import CHANGE_QUESTION, caption_turns
 from idc.vlm.config import FAMILIES, BaseConfig, GenerateConfig, PromptConfig
 from idc.vlm.generate import generate
 from idc.vlm.logps import answer_log_probabilities, attention_of
+from tests.vlm.artifacts import CAPTIONS, pairs, taught_folder
 from tests.vlm.models import every_family, picture
-from tests.vlm.speaking import CAPTIONS, pairs, speaking_folder
 
 BEFORES, AFTERS = (list(images) for images in zip(*pairs(), strict=True))
 CLOSE = 1e-5
@@ -32,9 +32,9 @@ KIND = "qwen2_5_vl"
 
 @cache
 def captioner(kind: str, **settings: Any) -> VlmCaptioner:
-    base = BaseConfig(source=str(speaking_folder(kind)))
+    base = BaseConfig(source=str(taught_folder(kind)))
     given = GenerateConfig(**{"max_new_tokens": 24, **settings})
-    return VlmCaptioner(load_model(speaking_folder(kind), base), find_base(base).family, PromptConfig(), given)
+    return VlmCaptioner(load_model(taught_folder(kind), base), find_base(base).family, PromptConfig(), given)
 
 
 def prompts_of(model: VlmCaptioner) -> list[list[int]]:

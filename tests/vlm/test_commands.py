@@ -16,9 +16,9 @@ import pytest
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
 from tests.systems.procap.world import World
+from tests.vlm.artifacts import teach
 from tests.vlm.hub import serving_hub
 from tests.vlm.models import tiny_folder
-from tests.vlm.speaking import teach
 
 ROOT = Path(__file__).resolve().parents[2]
 KIND = "internvl"

@@ -17,7 +17,7 @@ from idc.vlm.base import load_model, read_family
 from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig
-from idc.vlm.tower_attention import windows_at_once
+from idc.vlm.families import windows_at_once
 from tests.vlm.models import every_family, found, model, picture, tiny_folder
 
 SIZES = ((64, 64), (48, 90), (100, 30), (33, 200))

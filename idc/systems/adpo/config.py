@@ -1,4 +1,4 @@
-"""Settings of ADPO: those of every tuning, the preference loss, its negatives, its reference and the retriever."""
+"""Settings of ADPO: those of every tuning, the preference loss, its negatives and the retriever."""
 
 from __future__ import annotations
 
@@ -35,15 +35,6 @@ class RetrieverConfig(ConfigModel):
     the same expected gradient. The paper: "optionally"; empty: no baseline."""
 
 
-class ReferenceConfig(ConfigModel):
-    """The reference policy pi_ref: the model at the start of the training."""
-
-    by: Literal["adapters", "copy"] = "adapters"
-    """adapters: the model with its adapters switched off. No extra memory; a second vision pass if tower and projector
-    have adapters too (`tune.lora.targets=all`). copy: a frozen copy of all weights, needed if more than adapters is
-    trained."""
-
-
 class AdpoJob(TuningJob):
     """Tune a vision-language model by preferences over drawn negatives (dpo), or over negatives that a learned
     retriever draws (adpo). It was tuned by captions before (jobs/finetune_sft.py): `base.source` is the folder into
@@ -64,11 +55,11 @@ class AdpoJob(TuningJob):
     state no change."""
     retriever: RetrieverConfig | None = None
     """The retriever, with objective=adpo."""
-    reference: ReferenceConfig = ReferenceConfig()
-    """The reference policy."""
     tune: TuneConfig = TuneConfig()
     """The trained parts. The paper mentions no adapters, and its memory (table 4) is that of full tuning.
-    tune.lora.dropout must be 0: the policy would be noisy and its reference not."""
+    tune.lora.dropout must be 0: the policy would be noisy and its reference not. The reference policy pi_ref, the model
+    at the start of the training, is the model with its adapters switched off, at no extra memory (a second vision pass
+    if tower and projector have adapters too), or, if more than adapters is trained, a frozen copy of all weights."""
     train: TrainConfig = TuningJob.model_fields["train"].get_default()
     """The loop. In the presets of the paper's two stages its "FSDPTrainer" is DeepSpeed's ZeRO-3, which shards the same
     weights, gradients and moments. "Batch size 16, with a gradient accumulation step of 8" is read as 16 samples on
@@ -87,11 +78,10 @@ class AdpoJob(TuningJob):
             yield "retriever.baseline: unused with retriever.learns=false; leave it out"
         if self.tune.language == "lora" and self.tune.lora.dropout:
             yield f"tune.lora.dropout: {self.tune.lora.dropout} makes log-probabilities noisy; set it to 0"
-        if self.reference.by == "adapters" and (self.tune.language != "lora" or self.tune.tower or self.tune.projector):
-            yield (
-                "reference.by: without its 'adapters' the model is the reference only if nothing else is trained; take "
-                "'copy', or train adapters alone"
-            )
+
+    @property
+    def trains_adapters_alone(self) -> bool:
+        return self.tune.language == "lora" and not (self.tune.tower or self.tune.projector)
 
     def preflight(self) -> Iterator[str]:
         yield from super().preflight()

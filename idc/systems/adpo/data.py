@@ -30,15 +30,12 @@ _NEGATIVES = 3
 
 class CaptionBank:
     """The distinct captions of the training pairs, numbered in order. Captions that differ in white space alone are the
-    same.
+    same. ValueError: a caption contains control tokens of the model.
 
     Attributes:
         texts: the captions.
         answers: their token ids, end token included.
         unchanged: numbers of the captions that state that nothing changed.
-
-    Raises:
-        ValueError: a caption contains control tokens of the model.
     """
 
     def __init__(self, captions: Iterable[str], chat: Chat) -> None:
@@ -90,14 +87,11 @@ class PreferenceSample:
 
 
 class PreferenceSamples(DialogueSamples):
-    """The training split of a folder of pairs.
+    """The training split of a folder of pairs. ValueError: the folder does not hold pairs.
 
     Args:
         part: number of the folder among those of the run.
         frame_size: side of the retriever's images; None with objective=dpo, whose only candidate is the negative.
-
-    Raises:
-        ValueError: the folder does not hold pairs.
     """
 
     bank: CaptionBank

@@ -30,8 +30,7 @@ from idc.training.task import Batch
 from idc.vlm.batch import encode_images
 from idc.vlm.family import Family
 from idc.vlm.logps import answer_log_probabilities
-from idc.vlm.sft import SftTask
-from idc.vlm.system import TunedSystem
+from idc.vlm.system import SftTask, TunedSystem
 from idc.vlm.tuning import without_adapters
 
 Logs = dict[str, Tensor | float]
@@ -60,7 +59,7 @@ class PreferenceTask(SftTask):
         if retriever is not None:
             self.retriever = retriever
         # Copied after the model was prepared, in the same number formats, so that the first margin is 0.
-        self.frozen = copy.deepcopy(self.model).requires_grad_(False) if job.reference.by == "copy" else None
+        self.frozen = None if job.trains_adapters_alone else copy.deepcopy(self.model).requires_grad_(False)
         # Part of the checkpoints, because a resumed run continues with them.
         self.register_buffer("baseline", torch.tensor(INITIAL_LOSS))
         self.register_buffer("calls", torch.tensor(0))
@@ -140,16 +139,12 @@ class PreferenceTask(SftTask):
     def _reference_log_p(self, batch: Batch, answers: Sequence[Sequence[Sequence[int]]], encoded: Any) -> Tensor:
         model = self.model if self.frozen is None else self.frozen
         with without_adapters(model):  # those of a frozen copy are as they started, and change nothing
-            if self._vision_is_trained():
+            if any(
+                parameter.requires_grad and (self.family.is_tower(name) or self.family.is_projector(name))
+                for name, parameter in self.model.named_parameters()
+            ):
                 encoded = encode_images(model, batch, self.family)
             return self._log_p(model, batch, answers, encoded)
-
-    def _vision_is_trained(self) -> bool:
-        """Whether weights or adapters of tower or projector are trained; the reference then encodes the images too."""
-        return any(
-            parameter.requires_grad and (self.family.is_tower(name) or self.family.is_projector(name))
-            for name, parameter in self.model.named_parameters()
-        )
 
     @torch.no_grad()
     def _update_baseline(self, rewards_B: Tensor) -> None:

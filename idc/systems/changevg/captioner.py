@@ -17,8 +17,7 @@ from idc.changeimti.config import RegionConfig
 from idc.data.schema import Turn
 from idc.nn.word_captioner import DescriptionExtras
 from idc.systems.changevg.config import GUIDE, GuidedPromptConfig, is_guide
-from idc.systems.changevg.guide_captioner import GuideCaptioner
-from idc.systems.changevg.notes import GuideNotes, guided_question, guided_turns
+from idc.systems.changevg.guide_captioner import GuideCaptioner, GuideNotes, guided_question, guided_turns
 from idc.systems.changevg.tuning import SYSTEM
 from idc.training.artifact import read_artifact
 from idc.vlm.captioner import Pairs, VlmCaptioner

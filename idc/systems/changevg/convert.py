@@ -218,7 +218,6 @@ def convert_guide(ledger: Ledger, job: ConvertMciJob) -> tuple[GuideConfig, dict
 
 
 def _move_encoder(ledger: Ledger, state: dict[str, Tensor], move: Any) -> tuple[Any, Any, Any]:
-    """Widths, depths and reductions of the four levels."""
     root = "encoder_dict.cnn.segformer"
     widths, depths, reductions = [], [], []
     for level in range(1, 5):

@@ -148,12 +148,9 @@ class Positions(nn.Module):
 
 
 class Exchange(nn.Module):
-    """BI3 layers between the maps of two images.
-
-    Args:
-        in_turn: the second image reads the first one's new map, and inputs are added to outputs (the map's branch);
-            False: both are updated at once, and outputs replace inputs (the summary's).
-    """
+    """BI3 layers between the maps of two images. ``in_turn``: the second image reads the first one's new map, and
+    inputs are added to outputs (the map's branch); else both are updated at once, and outputs replace inputs (the
+    summary's)."""
 
     def __init__(self, config: GuideConfig, layers: int, in_turn: bool):
         super().__init__()

@@ -19,8 +19,7 @@ from idc.data.validation.checks import is_changed
 from idc.metrics.classification import Measures, ScoredAnswer, score_answers
 from idc.metrics.segmentation import confusion, segmentation_scores
 from idc.systems.changevg.config import ScoreGuideJob
-from idc.systems.changevg.guide_captioner import GuideCaptioner
-from idc.systems.changevg.notes import locations, positions_of_classes
+from idc.systems.changevg.guide_captioner import GuideCaptioner, locations, positions_of_classes
 from idc.util.atomic import write_text
 
 SCORES = "guide.json"
@@ -119,6 +118,5 @@ def _yes(changed: bool) -> str:
 
 
 def _resized(classes: np.ndarray, size: Sequence[int]) -> np.ndarray:
-    """A class map at another height and width, by the nearest pixel."""
     rows, columns = ((np.arange(length) * side // length) for length, side in zip(size, classes.shape, strict=True))
     return classes[rows[:, None], columns]

@@ -110,7 +110,6 @@ class Trial(TrainingTrial):
 
 
 def _questions_step(trial: Trial, content: str) -> Step:
-    """ChangeIMTI of all splits."""
     job = trial.questions.model_copy(update={"pairs": trial.pairs, "splits": _ALL_SPLITS})
     settings = job.model_dump(mode="json", exclude={"pairs", "out", "workers", "show", "max_reject_share"})
     return Step(

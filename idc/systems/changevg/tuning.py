@@ -13,8 +13,7 @@ from idc.changeimti.config import RegionConfig
 from idc.data.images import decode_image
 from idc.data.manifest import complete_manifest
 from idc.systems.changevg.config import GUIDE, ChangeVgJob, GuidedPromptConfig
-from idc.systems.changevg.guide_captioner import GuideCaptioner, read_guide
-from idc.systems.changevg.notes import GuideNotes, guided_turns
+from idc.systems.changevg.guide_captioner import GuideCaptioner, GuideNotes, guided_turns, read_guide
 from idc.training.context import Context
 from idc.training.data import Loaders
 from idc.util import logs
@@ -58,8 +57,6 @@ class ImtiDialogues(DialogueSamples):
                     self.captions_of.setdefault(name, []).append(answers[row][0]["text"])
             rows = list(first.values())
         self.order = [(row, 0) for row in rows]
-        if validation:
-            self.other = self._others()
 
     def pairs(self) -> dict[str, int]:
         """The pairs of the samples, each with one row. ValueError: a row names no pair, or has not two images."""

@@ -136,13 +136,12 @@ def prompt_of_dataset(mixture: MixtureConfig | None, name: str) -> PromptConfig:
 
 
 def check_set(name: str, data_set: SetConfig) -> Manifest:
-    """The manifest of a set that can be trained on. Reads its captions up to the first, no image.
-
-    Raises:
-        ValueError: it is missing, incomplete, of another kind, or has no images or no training captions; one line with
-            the set's name and the command that imports it.
-    """
-    command = _import_command(name, data_set)
+    """The manifest of a set that can be trained on. Reads its captions up to the first, no image. ValueError: it is
+    missing, incomplete, of another kind, or has no images or no training captions; one line with the set's name and the
+    command that imports it."""
+    format = {"spot_the_diff_multi": "spot_the_diff spot_the_diff.protocol=multi"}.get(name, name)
+    format = format if name in PUBLISHED else "FORMAT"
+    command = f"python jobs/import_dataset.py format={format} source=FOLDER out={data_set.pairs}"
     try:
         read_manifest(data_set.pairs, command=command)
         manifest = complete_manifest(data_set.pairs, kind="pairs")
@@ -156,12 +155,6 @@ def check_set(name: str, data_set: SetConfig) -> Manifest:
             f"caption files: {command}"
         )
     return manifest
-
-
-def _import_command(name: str, data_set: SetConfig) -> str:
-    format = {"spot_the_diff_multi": "spot_the_diff spot_the_diff.protocol=multi"}.get(name, name)
-    format_value = format if name in PUBLISHED else "FORMAT"
-    return f"python jobs/import_dataset.py format={format_value} source=FOLDER out={data_set.pairs}"
 
 
 def check_sets(mixture: MixtureConfig) -> list[str]:

@@ -173,11 +173,7 @@ class Mdp(nn.Module):
 
 def default_levels(last: int) -> tuple[int, ...]:
     """Four levels that end at ``last``, an eighth of the tower apart (at least 1); fewer in towers of less than four
-    layers.
-
-    17, 20, 23, 26 for LLaVA-OneVision (M3Diff, section 5.2), 20, 24, 28, 32 for Qwen2.5-VL and 15, 18, 21, 24 for
-    InternVL3.
-    """
+    layers. See :attr:`MdpConfig.levels`."""
     step = max(1, round(last / 8))
     return tuple(level for level in range(last - 3 * step, last + 1, step) if level > 0)
 
@@ -214,16 +210,9 @@ def new_mdp(config: MdpConfig, family: Family) -> Mdp:
 
 
 def encode_pairs(model: Any, family: Family, mdp: Mdp, pixels: Mapping[str, Tensor]) -> tuple[Any, list[Tensor]]:
-    """Features of pairs' images with the module between tower and projector.
-
-    Args:
-        model: the transformers model.
-        pixels: of :meth:`idc.vlm.family.Family.pixels`, before and after in turn; those of a pair have equal grids.
-
-    Returns:
-        As :meth:`idc.vlm.family.Family.encode`; and per pair the columns row, column and :attr:`Perceived.apart` of its
-        tokens (T, 3), float32.
-    """
+    """Features of pairs' images with the module between tower and projector, as :meth:`idc.vlm.family.Family.encode`
+    has them; and per pair the columns row, column and :attr:`Perceived.apart` of its tokens (T, 3), float32.
+    ``pixels``: before and after in turn; those of a pair have equal grids."""
     levels = family.levels(model, pixels, mdp.layers)
     assert list(levels.counts[0::2]) == list(levels.counts[1::2]), "the images of a pair have different grids"
     perceived = mdp(levels.features, levels.mask)

@@ -81,12 +81,8 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
 
 def mismatch(co_attention_2BPP: Tensor, content_2BPD: Tensor) -> Tensor:
     """The change map (B, P), in [0, 1]: how little a position of one image resembles what its co-attention finds in the
-    other image, whichever image's position finds the less.
-
-    Args:
-        co_attention_2BPP: of after's positions to those of before, and of before's to those of after.
-        content_2BPD: what the positions hold, before first.
-    """
+    other image, whichever image's position finds the less. ``co_attention_2BPP`` of after's positions to those of
+    before, and of before's to those of after; ``content_2BPD``: what the positions hold, before first."""
     before, after = content_2BPD.chunk(2)
     attended = co_attention_2BPP.to(content_2BPD) @ torch.stack([before, after])
     difference = (torch.stack([after, before]) - attended).float().square().mean(dim=-1)

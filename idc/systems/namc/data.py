@@ -1,8 +1,8 @@
-"""Described pairs and captioned pairs as training samples.
+"""Described pairs and captioned pairs as training samples, images as tokens, and how well MIR and the image tokenizer
+reconstruct them (table 9).
 
 Every draw of a sample (caption, exchange, masks) depends on (seed, epoch, index) alone: a sample carries the uniform
-numbers that NIM compares its probabilities with.
-"""
+numbers that NIM compares its probabilities with."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from idc.data.mapped_rows import MappedRows
 from idc.data.text import BOS, EOS, PAD, Vocabulary, words
 from idc.mining.descriptions.template import PairDescription, parse_description
 from idc.nn.captioned_rows import CaptionedRows, ImageStore, of_validation, padded
+from idc.systems.namc.config import ImageConfig
 from idc.systems.namc.nim import Texts
 from idc.training.data import sample_rng
 from idc.training.task import Batch
+from idc.vision.image_quality import psnr_ssim
+from idc.vision.tokenizer.model import ImageTokenizer, to_frames
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +60,7 @@ class Tokens:
 
 
 class DescribedPairs:
-    """The pairs of a split whose caption follows the structured template.
+    """The pairs of a split whose caption follows the structured template. ValueError: no pair is described.
 
     Args:
         free: also take pairs whose captions do not follow it, with their first caption as the whole text; they have no
@@ -63,9 +68,6 @@ class DescribedPairs:
         positions: n_I, of the masks.
         exchange: every other sample has images and descriptions exchanged.
         share: of the pairs that is used, the first in a fixed random order.
-
-    Raises:
-        ValueError: no pair is described.
     """
 
     def __init__(
@@ -275,3 +277,59 @@ class FeatureCache:
         rows = [fresh[key] if key in fresh else self.results[key] for key in keys]
         out = torch.stack(rows).to(images.device)
         return out.float() if out.is_floating_point() else out
+
+
+CPU_IMAGES = 8
+"""Images that frozen parts read at once: what is between their layers then stays in the cache."""
+
+
+def load_tokenizer(path: str, image: ImageConfig, device: torch.device) -> ImageTokenizer:
+    """A frozen image tokenizer with the same grid."""
+    tokenizer = ImageTokenizer.load(path).eval().requires_grad_(False).to(device)
+    if tokenizer.config.grid[0] != image.grid:
+        raise ValueError(
+            f"tokenizer: {path} has {tokenizer.config.grid[0]} patches per side, image.grid is {image.grid}; train one "
+            "with the same grid"
+        )
+    return tokenizer
+
+
+def scaled(images: Tensor, size: int) -> Tensor:
+    """uint8 images (N, S, S, 3) as floats (N, 3, size, size) in [0, 1]."""
+    pixels = images.permute(0, 3, 1, 2).float() / 255
+    if images.shape[1] == size:
+        return pixels
+    # Bicubic weights are partly negative, so edges overshoot.
+    return F.interpolate(pixels, (size, size), mode="bicubic", antialias=True).clamp(0, 1)
+
+
+def image_tokens(tokenizer: ImageTokenizer) -> Callable[[Tensor], Tensor]:
+    """The tokens z_i (N, P) of uint8 images."""
+
+    @torch.no_grad()
+    def compute(images: Tensor) -> Tensor:
+        out = []
+        for part in images.split(CPU_IMAGES):
+            out.append(tokenizer.encode(scaled(part, tokenizer.config.image_size)).flatten(1).to(torch.int32))
+        return torch.cat(out)
+
+    return compute
+
+
+@torch.no_grad()
+def reconstruction_quality(
+    tokenizer: ImageTokenizer, images_NHWC: Tensor, tokens_NP: Tensor, guessed_NP: Tensor
+) -> list[dict[str, float]]:
+    """Of each image PSNR and SSIM between the image itself (raw), what its tokens show (vqgan), and what they show with
+    the masked ones predicted (mir)."""
+    out = []
+    for images, tokens, guessed in zip(
+        *(x.split(CPU_IMAGES) for x in (images_NHWC, tokens_NP, guessed_NP)), strict=True
+    ):
+        shown = scaled(images, tokenizer.config.image_size), tokenizer.decode(tokens), tokenizer.decode(guessed)
+        for raw, vqgan, mir in zip(*map(to_frames, shown), strict=True):
+            for_image = {}
+            for name, pair in {"mir_vqgan": (vqgan, mir), "vqgan_raw": (raw, vqgan), "mir_raw": (raw, mir)}.items():
+                for_image[f"psnr_{name}"], for_image[f"ssim_{name}"] = psnr_ssim(*pair)
+            out.append(for_image)
+    return out

@@ -171,10 +171,8 @@ def cosines(a: Tensor, b: Tensor) -> Tensor:
 
 
 def relevance(patches_NPE: Tensor, tokens_NTE: Tensor, texts: Texts) -> tuple[Tensor, Tensor]:
-    """Relevance vectors of eq. 1: R_I (N, P) and R_T per word (N, W), cosine similarities.
-
-    A text without words gives its image the relevance 0 everywhere. Padding of words has relevance 0.
-    """
+    """Relevance vectors of eq. 1: R_I (N, P) and R_T per word (N, W), cosine similarities; 0 everywhere for the image
+    of a text without words, and for padding of words."""
     similar = cosines(patches_NPE, tokens_NTE)  # S, (N, P, T)
     inside = (texts.words >= 0).unsqueeze(1)
     # No cosine is below -1: tokens of no word are never the most similar.
@@ -242,13 +240,8 @@ def token_loss(
     is the logit of the two belonging together: its image against all others, which weigh as much as the one. So a word
     that fits every image ends at the threshold, those that the image shows above it, and those that it does not show
     below. Of a patch and the texts likewise. The mean over the words of a text, and over the patches of an image; both
-    summed, then the mean over the pairs.
-
-    Args:
-        seen_BP: patches that count.
-        words_BT: tokens that count.
-        gather: the others are those of all workers.
-    """
+    summed, then the mean over the pairs. ``seen_BP`` and ``words_BT``: what counts; ``gather``: the others are those of
+    all workers."""
     (patches_APE, own_B), (seen_AP, _) = _all_rows(gather, patches_BPE), _all_rows(gather, seen_BP)
     padding = (_longest(tokens_BTE) if gather else tokens_BTE.shape[1]) - tokens_BTE.shape[1]
     tokens_ATE, _ = _all_rows(gather, F.pad(tokens_BTE, (0, 0, 0, padding)))
@@ -275,7 +268,6 @@ def token_loss(
 
 
 def _all_rows(gather: bool, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """As of :func:`gather_rows`, or the rows alone."""
     if not gather:
         return rows, torch.arange(len(rows), device=rows.device)
     every, numbers = gather_rows(rows.float())  # floats, which every backend gathers

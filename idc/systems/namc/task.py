@@ -17,6 +17,7 @@ from idc.data.text import PAD, UNK, Vocabulary
 from idc.nn.captioned_rows import ImageStore, training_captions
 from idc.systems.namc.config import FinetuneJob, ImageConfig, ModelConfig, PretrainJob
 from idc.systems.namc.data import (
+    CPU_IMAGES,
     CaptionedPairs,
     DescribedPairs,
     FeatureCache,
@@ -24,11 +25,13 @@ from idc.systems.namc.data import (
     collate_captioned,
     collate_described,
     first_description,
+    image_tokens,
+    load_tokenizer,
+    reconstruction_quality,
     texts_of,
 )
 from idc.systems.namc.model import NamcNet, PretrainHeads
 from idc.systems.namc.nim import Denoised, NoiseIdentification, words_exist
-from idc.systems.namc.reconstruction import CPU_IMAGES, image_tokens, load_tokenizer, reconstruction_quality
 from idc.training.artifact import Artifact, read_artifact
 from idc.training.caption_validation import CaptioningTask
 from idc.training.config import GroupConfig
@@ -36,7 +39,7 @@ from idc.training.context import Context
 from idc.training.data import mixture_of
 from idc.training.system import Parts, System
 from idc.training.task import Batch, Task, mean_per_sample
-from idc.vision.features import Grid, ResNetGrid, load_grid
+from idc.vision.features import EfficientNetLiteGrid, Grid, ResNetGrid
 from idc.vision.tokenizer.model import ImageTokenizer
 
 CNN = "cnn"
@@ -60,7 +63,7 @@ def frozen_grid(image: ImageConfig, device: torch.device, folder: Path | None = 
     """The frozen CNN; None with a stem. ``folder``: where an artifact keeps it."""
     if image.cnn == "stem":
         return None
-    return load_grid(image.cnn, folder or image.resnet, device)
+    return ResNetGrid(folder or image.resnet, device) if image.cnn == "resnet" else EfficientNetLiteGrid(device)
 
 
 def standardised(grid: Grid) -> Callable[[Tensor], Tensor]:
@@ -154,11 +157,6 @@ class PretrainTask(_Captioning):
                 logs["mir_accuracy"] = right
         loss, right = self._generation(batch, features, denoised)
         logs |= {"fdg": loss.detach(), "word_accuracy": right}
-        if not self.training:
-            whole_loss, shuffled_loss = (
-                self._generation(batch, x, None)[0] for x in (features, of_other_pairs(features))
-            )
-            logs["image_gain"] = shuffled_loss - whole_loss
         return total + loss, logs
 
     def _predicted(self, batch: Batch, features: Tensor, denoised: Denoised) -> Tensor:
@@ -217,8 +215,7 @@ class PretrainTask(_Captioning):
 
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
-        """Mean losses; ``image_gain``, how much L_FDG grows with the images of other pairs, without masks: how much of
-        the descriptions is read from the images. With a discrete reconstruction also PSNR and SSIM of table 9."""
+        """Mean losses; with a discrete reconstruction also PSNR and SSIM of table 9."""
         seen: list[dict[str, float]] = []
 
         def watched() -> Iterable[Batch]:
@@ -314,7 +311,9 @@ def _pretraining(job: PretrainJob, context: Context) -> Parts:
 
 
 def _finetuning(job: FinetuneJob, context: Context) -> Parts:
-    start = None if job.pretrained is None else _pretrained(job.pretrained)
+    start = None if job.pretrained is None else read_artifact(job.pretrained, system="namc")
+    if start is not None and start.config["stage"] != "pretrain":
+        raise ValueError(f"pretrained: {start.path} is a fine-tuned NAMC; give the artifact of jobs/pretrain_namc.py")
     model = job.model if start is None else PretrainJob.model_validate(start.config["job"]).model
     assert model is not None
     if job.max_length > model.decoder.max_length:
@@ -393,20 +392,6 @@ def text_tokens(task: PretrainTask) -> Tokens:
     from idc.vision.pair_encoder.text_tokens import clip_tokenizer
 
     return Tokens(task.vocabulary, task.nim.encoder.max_tokens, clip_tokenizer(clip))
-
-
-def of_other_pairs(images_N: Tensor) -> Tensor:
-    """The images of a batch, or their features, befores first, dealt out to other pairs of it: half a batch away, as
-    neighbours often show the same scene."""
-    pairs = len(images_N) // 2
-    return torch.cat([side.roll(max(1, pairs // 2), dims=0) for side in images_N.split(pairs)])
-
-
-def _pretrained(path: str) -> Artifact:
-    artifact = read_artifact(path, system="namc")
-    if artifact.config["stage"] != "pretrain":
-        raise ValueError(f"pretrained: {path} is a fine-tuned NAMC; give the artifact of jobs/pretrain_namc.py")
-    return artifact
 
 
 @torch.no_grad()

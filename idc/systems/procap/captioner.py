@@ -1,5 +1,19 @@
 """ProCap as a captioner: captions of pairs with confidences and change maps, the probability of given captions, and
-samples."""
+samples.
+
+The change map of a pair, for patch p of the image tokenizer's grid:
+
+    d_p = |b_p - a_p| / max_q (|b_q| + |a_q|)      disagreement, in [0, 1]
+    s_p = A_p / max_q A_q                          attention, in [0, 1]
+    map_p = d_p (1 + s_p) / 2                      in [0, 1]
+
+b and a are the tokenizer's features of the two images, each less its own image's mean over the patches, so that a light
+that shifts all patches equally causes no disagreement. A is the decoder's cross-attention to the latent procedure while
+it generates the best caption, mean over layers, heads and words (not the end token), summed over the frames. The scale
+is not stretched to the content of a pair: the map of an unchanged pair is dark, not amplified noise. Features rather
+than the tokens they are quantised to: tokens differ in many patches because of the renderer's noise alone.
+
+B pairs, G frames, P patches, Z features, T words, S = F * P positions of the latent procedure."""
 
 from __future__ import annotations
 
@@ -16,15 +30,45 @@ from idc.captioning.contract import Speed
 from idc.data.text import OWN_IDS, SpecialIds
 from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
-from idc.systems.procap.change_map import attention, combine, disagreement
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, FinetuneJob, Procedure, is_captioner
 from idc.systems.procap.model import ProcedureEncoder, Shapes
 from idc.systems.procap.procedures.config import ProceduresConfig
-from idc.systems.procap.procedures.keyframes import KeyFrames
+from idc.systems.procap.procedures.stages import KeyFrames
 from idc.systems.procap.speed import accelerate, optimisations, running
 from idc.systems.procap.text_decoder import TextDecoder
 from idc.training.artifact import read_artifact
 from idc.vision.tokenizer.model import ImageTokenizer, prepare_images
+
+
+def disagreement(frames_BGPZ: Tensor) -> Tensor:
+    """d of the first and the last frame, (B, P)."""
+    ends = frames_BGPZ[:, [0, -1]].float()
+    ends = ends - ends.mean(dim=2, keepdim=True)
+    most = ends.norm(dim=-1).sum(dim=1).amax(dim=1, keepdim=True)
+    # Two images of one colour each have no features left here: 0, not 0 / 0.
+    return (ends[:, 1] - ends[:, 0]).norm(dim=-1) / most.clamp_min(1e-12)
+
+
+def attention(
+    decoder: TextDecoder, procedure_BSD: Tensor, captions: Decoded, patches: int, special: SpecialIds
+) -> Tensor:
+    """s of the generated captions, one per pair, (B, P), in one pass over their words."""
+    ids_BT = captions.ids
+    begin = torch.full_like(ids_BT[:, :1], special.bos)
+    attended_BTS = decoder.attended(torch.cat([begin, ids_BT[:, :-1]], dim=1), procedure_BSD)
+    words_BT = (torch.arange(ids_BT.shape[1], device=ids_BT.device) < captions.lengths.unsqueeze(1)) & (
+        ids_BT != special.eos
+    )
+    words_BT[:, 0] |= ~words_BT.any(dim=1)  # a caption without words: the end token's attention
+    total_BS = (attended_BTS * words_BT.unsqueeze(-1)).sum(dim=1)
+    patches_BP = total_BS.unflatten(1, (-1, patches)).sum(dim=1)
+    return patches_BP / patches_BP.amax(dim=1, keepdim=True)
+
+
+def combine(disagreement_BP: Tensor, attention_BP: Tensor) -> Tensor:
+    """The map, (B, P)."""
+    return disagreement_BP * (1 + attention_BP) / 2
+
 
 TOKENIZER = "tokenizer"
 """Folder of the image tokenizer inside an artifact."""
@@ -80,7 +124,7 @@ class Encoded(NamedTuple):
 
 
 class PairCaptioner(WordCaptioner[Encoded]):
-    """A loaded stage 2 artifact: pixels in, captions out. Its map is that of ``change_map.py``, its evidence the
+    """A loaded stage 2 artifact: pixels in, captions out. Its evidence is the
     logarithm of the largest disagreement of a patch; ``speed``: see :func:`idc.systems.procap.speed.optimisations`."""
 
     def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):

@@ -24,9 +24,8 @@ from idc.data.manifest import complete_manifest
 from idc.data.mapped_rows import MappedRows
 from idc.data.text import BOS, EOS, PAD, Vocabulary
 from idc.metrics.scene_scores import scene_truth
-from idc.systems.procap.clip import ClipWords
 from idc.systems.procap.config import MaskingConfig, PretrainJob
-from idc.systems.procap.model import Shapes
+from idc.systems.procap.model import ClipWords, Shapes
 from idc.systems.procap.procedures.similarity import sample_keyframes
 from idc.training.caption_validation import ValidatedRows
 
@@ -153,14 +152,12 @@ class PretrainDataset(_Procedures):
         return [0, *(int(frame) for frame in keyframes), self.info.num_frames - 1]
 
     def _row(self, index: int) -> Item:
-        """A row, with its captions as ids of the encoder's vocabulary."""
         row = self.rows[index]
         if self.words is not None:
             row = {**row, "caption_ids": [self.words.encode(caption) for caption in row["captions"]]}
         return row
 
     def _other(self, index: int, rng: Generator) -> int:
-        """Draw another index (this one if there is no other)."""
         return (index + 1 + int(rng.integers(max(1, len(self) - 1)))) % len(self)
 
     def _other_row(self, index: int, caption: list[int], rng: Generator) -> Item:
@@ -204,14 +201,10 @@ class PretrainDataset(_Procedures):
 
 
 class FinetuneDataset(_Procedures, ValidatedRows):
-    """Stage 2 samples: the frames to encode, ``ends`` (2, ...), before and after, or, for explicit procedure
-    captioning, ``procedure`` (k + 2, ...); ``ids`` and ``targets`` (C, T) of one caption or all; for scoring
-    ``pair_id`` and ``references``, for validation also the ``scene``. Pairs without a caption are skipped.
-
-    Args:
-        captions: as in :attr:`FinetuneJob.captions`.
-        explicit: with the key frames between before and after.
-    """
+    """Stage 2 samples: the frames to encode, ``ends`` (2, ...), before and after, or, if ``explicit``, with the key
+    frames between them, ``procedure`` (k + 2, ...); ``ids`` and ``targets`` (C, T) of one caption or all
+    (:attr:`FinetuneJob.captions`); for scoring ``pair_id`` and ``references``, for validation also the ``scene``. Pairs
+    without a caption are skipped."""
 
     def __init__(
         self,

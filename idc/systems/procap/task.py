@@ -12,12 +12,11 @@ from torch import Tensor
 
 from idc.data.text import PAD, Vocabulary
 from idc.systems.procap.captioner import INTERPOLATOR, TOKENIZER, CaptioningModel, FrameReader, frame_reader, shapes_of
-from idc.systems.procap.clip import ClipWords, clip_blocks
 from idc.systems.procap.config import EncoderConfig, FinetuneJob, PretrainJob, Procedure
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, as_images, collate
-from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
+from idc.systems.procap.model import ClipWords, PretrainHeads, ProcedureEncoder, Shapes, clip_blocks
 from idc.systems.procap.procedures.config import ProceduresConfig
-from idc.systems.procap.procedures.keyframes import KeyFrames
+from idc.systems.procap.procedures.stages import KeyFrames
 from idc.training.artifact import read_artifact
 from idc.training.caption_validation import CaptioningTask
 from idc.training.context import Context
@@ -61,7 +60,8 @@ class PretrainTask(Task):
         texts = [batch["text"]]
         if self.job.aligns():
             frames.append(frames[0])
-            texts.append(self._unaligned(batch))
+            swapped = loss.align_negative == "swap_halves"
+            texts.append(batch["text"].roll(count // 2, dims=0) if swapped else batch["other_text"])
         if loss.consistency > 0:
             frames.append(self._warped_features(batch))
             texts.append(batch["text"])
@@ -102,12 +102,6 @@ class PretrainTask(Task):
 
     def checkpointed_parts(self) -> list[torch.nn.Module]:
         return list(self.encoder.blocks)
-
-    def _unaligned(self, batch: Batch) -> Tensor:
-        if self.job.loss.align_negative == "swap_halves":
-            text_BN: Tensor = batch["text"]
-            return text_BN.roll(text_BN.shape[0] // 2, dims=0)
-        return batch["other_text"]
 
     def _warped_features(self, batch: Batch) -> Tensor:
         warped = frame_features(batch["warped"], self.extract)
@@ -300,7 +294,6 @@ def _tokenizer(info: ProcedureInfo) -> ImageTokenizer:
 
 
 def _pretrained_encoder(path: str, info: ProcedureInfo) -> tuple[EncoderConfig, dict[str, Tensor]]:
-    """Config and weights of the encoder in a stage 1 artifact, checked by the procedures."""
     artifact = read_artifact(path, system="procap")
     if artifact.config["stage"] != "pretrain":
         raise ValueError(f"pretrained: {path} is an artifact of stage 2; give the artifact of pretrain_procap.py")

@@ -147,14 +147,9 @@ class Peaks(nn.Module):
 
 
 def peak_cells(objects: Tensor, change: Tensor, count: int) -> Tensor:
-    """Numbers of the cells, row * w + column, at which the heat maps peak: (B, count), the highest peak first.
-
-    A peak is a cell that none of its eight neighbours exceeds. Its height is the larger probability of an object in
-    the two images plus that of a change, so that what changed comes first and what stayed after it; the rest is ground.
-
-    Args:
-        objects, change: logits, (B, 2, h, w).
-    """
+    """Numbers of the cells, row * w + column, at which the heat maps (logits, (B, 2, h, w)) peak: (B, count), the
+    highest peak first. A peak is a cell that none of its eight neighbours exceeds. Its height is the larger probability
+    of an object in the two images plus that of a change: what changed comes before what stayed; the rest is ground."""
     height = (objects.detach().float().sigmoid().amax(1) + change.detach().float().sigmoid().amax(1)).unsqueeze(1)
     peaks = height >= F.max_pool2d(height, 3, 1, 1)
     ranks = height + 2.0 * peaks  # heights are at most 2, so all peaks come before all other cells

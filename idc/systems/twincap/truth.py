@@ -65,7 +65,8 @@ def pair_truth(
 ) -> PairTruth:
     """The truth about a pair with this ``meta``, whose images were rendered at this height and width."""
     if not {"before", "after", "views"} <= meta.keys():
-        kind = change_type if change_type in CHANGE_TYPES else _said_type(captions)
+        named = (kind for kind in map(named_type, captions) if kind is not None)
+        kind = change_type if change_type in CHANGE_TYPES else next(named, None)
         changed = _said_attributes(kind, captions)
         circles, labels = np.zeros((0, 3), np.float32), np.zeros((0, 4), np.int64)
         differs, parts = np.zeros(0, bool), np.zeros(0, np.int64)
@@ -131,10 +132,6 @@ def _labels(thing: Mapping[str, Any]) -> list[int]:
 
 def _label(kind: str | None) -> int:
     return CHANGE_TYPES.index(kind) if kind in CHANGE_TYPES else UNKNOWN
-
-
-def _said_type(captions: Sequence[str]) -> str | None:
-    return next((kind for text in captions if (kind := named_type(text)) is not None), None)
 
 
 def _said_attributes(kind: str | None, captions: Sequence[str]) -> np.ndarray:

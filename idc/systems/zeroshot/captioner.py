@@ -7,10 +7,10 @@ from pathlib import Path
 from idc.captioning.contract import Speed
 from idc.systems.zeroshot.config import ZeroShotConfig
 from idc.training.artifact import read_artifact
-from idc.vlm.artifact import find_tuned
 from idc.vlm.base import load_model
 from idc.vlm.captioner import VlmCaptioner, dtype_of
 from idc.vlm.remote import RemoteCaptioner
+from idc.vlm.tuning import find_tuned
 
 load_remote = RemoteCaptioner
 

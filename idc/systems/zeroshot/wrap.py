@@ -1,31 +1,38 @@
-"""The artifact of a model without training: its name, its processor, the prompt; no weights."""
+"""The artifact of a model without training: its name, its processor, the prompt; no weights. Also of a model of the
+hub, ``hf:ORG/NAME[@REVISION]`` in the place of an artifact, with the default prompt."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import json
+import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from idc.data.remote_copies import cache_root
 from idc.data.schema import IMAGE, Turn
 from idc.systems.zeroshot.config import WrapJob, ZeroShotConfig
 from idc.training.artifact import CONFIG, read_artifact
-from idc.vlm.artifact import write_tuned
+from idc.training.base import hub_id
 from idc.vlm.base import FoundBase, find_base
 from idc.vlm.chat import Chat, caption_turns
+from idc.vlm.config import BaseConfig
+from idc.vlm.tuning import write_tuned
 
 if TYPE_CHECKING:
     from idc.data.pipeline import Runner
+
 
 SYSTEM = "zeroshot"
 _CARD = "A vision-language model as its makers published it: it was not trained on pairs of this project."
 
 
 def wrap(job: WrapJob, overwrite: bool = False) -> str:
-    """Write the artifact of a job; one line about what was done. The model's weights are not loaded.
-
-    Raises:
-        ValueError: the base cannot be used (:func:`idc.vlm.base.find_base`), it has no chat template, the prompt has
-            control tokens in it, or there is something else at ``out``.
-    """
+    """Write the artifact of a job; one line about what was done. The model's weights are not loaded. ValueError: the
+    base cannot be used (:func:`idc.vlm.base.find_base`), it has no chat template, the prompt has control tokens in it,
+    or there is something else at ``out``."""
     base = find_base(job.base, job.weights)
     if Path(job.out).exists() and any(Path(job.out).iterdir()) and not overwrite:
         if (Path(job.out) / CONFIG).is_file():
@@ -65,3 +72,26 @@ def saved_config(config: ZeroShotConfig) -> dict[str, object]:
     """The settings that an artifact records: those that captions depend on, not where its files were."""
     saved = config.model_dump(mode="json", include=set(ZeroShotConfig.model_fields))
     return {"job": {**saved, "base": {**saved["base"], "download": False}}}
+
+
+def artifact_of(name: str) -> str:
+    """The folder of the artifact, made in the cache at the first use. If the model is not on this machine, all of it
+    is downloaded but its weights, which are needed unless it runs behind an endpoint; if it is, the hub is not
+    asked. ValueError: the name is malformed, or the model is not here and the hub does not give it, or it is of no
+    known family."""
+    source, revision = hub_id(name)
+    config = ZeroShotConfig(base=BaseConfig(source=source, revision=revision, download=True))
+    try:
+        base = find_base(config.base, weights=False)
+    except ValueError as error:  # nobody has set base.source here
+        fault = re.sub(r"^base\.\w+: |, or give its folder with base\.source=/path", "", str(error))
+        raise ValueError(f"{name}: {fault}") from None
+    settings = json.dumps([base.name.to_dict(), saved_config(config)], sort_keys=True)
+    version = f"{(base.name.revision or '')[:12]}-{hashlib.sha256(settings.encode()).hexdigest()[:12]}"
+    target = cache_root() / f"hf-{source.replace('/', '--')}-{version}"
+    with (target.parent / f".{target.name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of several processes one writes it, the others find it whole
+        if not (target / CONFIG).is_file():
+            write_wrapped(Path(target), config, base)
+    os.utime(target)  # the cache drops what is not used
+    return str(target)

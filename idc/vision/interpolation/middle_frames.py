@@ -71,7 +71,12 @@ def flow_middle(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     a, b = first.astype(np.float32), second.astype(np.float32)
     plain = (a + b) / 2
     forward, backward = _flows(first, second)
-    to_a, to_b = _flows_from_the_middle(forward, backward)
+    # The motion m through a pixel p at t = 1/2 obeys m(p) = forward(p - m/2) = -backward(p + m/2): one step of the
+    # fixed-point iteration over the mean of both, from the flows in place. (More steps, or splatting the flows forward,
+    # gave the same PSNR within 0.01 dB on frame triplets.)
+    motion = (forward - backward) / 2
+    motion = (_sample(forward, -motion / 2) - _sample(backward, motion / 2)) / 2
+    to_a, to_b = -motion / 2, motion / 2
     warped_a, warped_b = _sample(a, to_a, sharp=True), _sample(b, to_b, sharp=True)
     sure_a = _weight(_sample(forward, to_a), backward, to_a)
     sure_b = _weight(_sample(backward, to_b), forward, to_b)
@@ -113,7 +118,6 @@ def _weight(there: np.ndarray, other: np.ndarray, to_start: np.ndarray) -> np.nd
 
 
 def _vfiformer_middle(weights: Path | str) -> Middle:
-    """VFIformer's prediction, in float32, on a GPU if there is one."""
     import torch
 
     from idc.vision.interpolation.model import load_vfiformer
@@ -146,18 +150,6 @@ def _dis(refine: bool) -> Any:
     if not refine:
         dis.setVariationalRefinementIterations(0)
     return dis
-
-
-def _flows_from_the_middle(forward: np.ndarray, backward: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Displacements from pixels at t = 1/2 to their positions in the first and second image, (H, W, 2) each.
-
-    The motion m through a pixel p at t = 1/2 obeys m(p) = forward(p - m/2) = -backward(p + m/2): one step of the
-    fixed-point iteration over the mean of both, from the flows in place. (More steps, or splatting the flows forward,
-    gave the same PSNR within 0.01 dB on frame triplets.)
-    """
-    motion = (forward - backward) / 2
-    motion = (_sample(forward, -motion / 2) - _sample(backward, motion / 2)) / 2
-    return -motion / 2, motion / 2
 
 
 def _sample(image: np.ndarray, displacement: np.ndarray, sharp: bool = False) -> np.ndarray:

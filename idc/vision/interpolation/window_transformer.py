@@ -16,9 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from idc.vision.interpolation.flow_network import resized
-
 _MASKED = -100.0
+
+
+def resized(maps: Tensor, factor: float) -> Tensor:
+    return F.interpolate(maps, scale_factor=factor, mode="bilinear", align_corners=False)
 
 
 class VFIformerConfig(NamedTuple):

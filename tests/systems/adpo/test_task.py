@@ -21,7 +21,7 @@ from idc.vision.pair_encoder.model import PairEncoder
 from idc.vlm import system
 from idc.vlm.chat import Chat
 from tests.folders import read_log, write_rows
-from tests.systems.adpo.small import KIND, SAME, WHOLE, encoder_folder, job_of, loaders_of, rows_of
+from tests.systems.adpo.small import KIND, SAME, encoder_folder, job_of, loaders_of, rows_of
 from tests.vlm.models import found, picture
 
 
@@ -88,7 +88,6 @@ def test_a_run_logs_its_margin_and_stores_the_policy_and_the_moved_retriever_apa
         ({"retriever": None}, "objective: 'adpo' needs retriever.encoder"),
         ({"objective": "dpo", "retriever": {"encoder": "x"}}, "has no retriever; set retriever=null"),
         ({"tune.lora.dropout": 0.1}, "tune.lora.dropout: 0.1 makes log-probabilities noisy; set it to 0"),
-        ({"tune": WHOLE}, "take 'copy', or train adapters alone"),
         ({"retriever.learns": False, "retriever.baseline": 0.9}, "unused with retriever.learns=false"),
     ],
 )

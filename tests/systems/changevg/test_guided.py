@@ -1,4 +1,5 @@
-"""ChangeVG as a whole: learned as asked, the guide runs once for each pair, an artifact that has all it needs."""
+"""ChangeVG as a whole: a guide's notes, quoted and scored against the truth; learned as asked, the guide runs once for
+each pair, an artifact that has all it needs."""
 
 from __future__ import annotations
 
@@ -11,21 +12,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from idc.data.images import decode_image
+from idc.changeimti.change_regions import GREYS
+from idc.changeimti.config import RegionConfig
+from idc.data.images import decode_image, encode_png
 from idc.data.schema import IMAGE, Instruction, Turn
 from idc.data.store import iter_rows
 from idc.systems import load_captioner, supervision_of
 from idc.systems.changevg.captioner import GuidedCaptioner
-from idc.systems.changevg.config import ScoreGuideJob
-from idc.systems.changevg.guide_captioner import GuideCaptioner
-from idc.systems.changevg.guide_scores import score_guide
-from idc.systems.changevg.notes import guided_question
+from idc.systems.changevg.config import GuidedPromptConfig, ScoreGuideJob
+from idc.systems.changevg.guide_captioner import (
+    GuideCaptioner,
+    GuideNotes,
+    guided_question,
+    guided_turns,
+    positions_of_classes,
+)
+from idc.systems.changevg.guide_scores import SCORES, SplitScores, score_guide, scores_table
 from idc.systems.changevg.tuning import ImtiDialogues, make_loaders, train
 from idc.training.artifact import read_artifact
 from idc.training.context import LocalContext
 from idc.training.data import Loaders
 from idc.vlm.captioner import VlmCaptioner
-from tests.systems.changevg.tiny import SIDE, start, tiny_job, tuning_job, write_questions, write_scenes
+from jobs import finetune_changevg
+from tests.systems.changevg.tiny import SIDE, class_maps_of, tiny_job, tuning_job, write_questions, write_scenes
+from tests.systems.procap.world import start
 from tests.vlm.models import found
 
 QUOTES: dict[str, dict[str, Any]] = {
@@ -236,3 +246,77 @@ def test_questions_without_validation_rows_are_refused_if_these_choose_the_step(
     unvalidated = write_questions(str(folder / "pairs"), tmp_path / "questions", val_as_train=True)
     with pytest.raises(ValueError, match=r"no validation rows by which train\.keep_best could choose"):
         loaders_of(folder, pairs=unvalidated)
+
+
+CLASSES = np.zeros((30, 30), np.uint8)
+CLASSES[2:8, 2:8] = 2
+CLASSES[20:28, 1:9] = 2
+CLASSES[:, 11:20] = 1
+SEEN = GuideNotes("a road appears .", positions_of_classes(CLASSES, RegionConfig()))
+QUESTION = f"Please describe the changes in {IMAGE} and {IMAGE}"
+
+
+def test_figure_3() -> None:
+    assert guided_question(SEEN, QUESTION, GuidedPromptConfig()) == (
+        "You are an assistant proficient in remote sensing change reasoning. Please answer the user's question based "
+        "on the following auxiliary information.\n"
+        "Visual auxiliary information:\n"
+        "Caption: a road appears .\n"
+        "Count: { road: 1, building: 2 }\n"
+        "Location: { road: {center}, building: {lower left corner, top left corner} }\n"
+        "Query:\n"
+        f"{QUESTION}"
+    )
+    assert guided_question(SEEN, QUESTION, GuidedPromptConfig(summary=False, regions=False)) == QUESTION
+    nothing = GuideNotes(f"same {IMAGE}", {"road": [], "building": []})
+    text = guided_question(nothing, QUESTION, GuidedPromptConfig())
+    assert "Count: { road: 0, building: 0 }\nLocation: { road: {No change}, building: {No change} }" in text
+    assert text.count(IMAGE) == 2, "a summary brings no image"
+    turns = [Turn("user", QUESTION), Turn("assistant", "a road"), Turn("user", "Where?")]
+    first = guided_question(SEEN, QUESTION, GuidedPromptConfig())
+    assert guided_turns(SEEN, turns, GuidedPromptConfig()) == [Turn("user", first), *turns[1:]]
+
+
+def test_the_score_of_notes() -> None:
+    seen = CLASSES[:, :24]
+    large = seen.repeat(2, axis=0).repeat(3, axis=1)
+    missed = seen.copy()
+    missed[20:] = np.where(missed[20:] == 2, 0, missed[20:])
+    split = SplitScores(RegionConfig())
+    for classes in (seen, missed):
+        row = {
+            "change_type": None,
+            "meta": json.dumps({"changeflag": 1}),
+            "mask": encode_png(np.array([0, *GREYS.values()], np.uint8)[large]),
+        }
+        split.add(row, positions_of_classes(classes, RegionConfig()), classes)
+    scores = split.to_dict()
+    buildings = int((CLASSES == 2).sum())
+    lost = buildings - int((missed == 2).sum())
+    assert scores["map"]["IoU of building"] == pytest.approx((2 * buildings - lost) / (2 * buildings))
+    assert scores["map"]["IoU of road"] == 1.0
+    background = int((seen == 0).sum())
+    assert scores["map_unchanged"]["mIoU"] == pytest.approx(background / seen.size / 3)
+    measures = {(part["type"], part["of"]): part for part in scores["answers"]}
+    assert measures["binary", ""]["scores"]["Accuracy"] == 1
+    assert measures["count", "building"]["scores"]["MAE"] == 0.5
+    assert measures["location", "building"]["scores"]["Subset accuracy"] == 0.5
+    assert scores["pairs"] == 2
+    table = scores_table({"test": scores})
+    assert "count of buildings: MAE 0.500 (constant 0.000)" in table
+    assert f"no change anywhere: mIoU {100 * scores['map_unchanged']['mIoU']:.1f}" in table
+
+
+def test_the_command_scores_the_guide_on_every_split(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs, guide = str(folder / "pairs"), str(folder / "guide" / "artifact")
+    monkeypatch.setattr("sys.argv", ["finetune_changevg.py", f"pairs={pairs}", f"guide={guide}", f"out={tmp_path}"])
+    finetune_changevg.main()
+    scores = json.loads((tmp_path / SCORES).read_text())
+    captioner, expected = load_captioner(guide), {name: SplitScores(RegionConfig()) for name in ("train", "val")}
+    for row in iter_rows(pairs):
+        (classes,) = class_maps_of(captioner, *([decode_image(row[side])] for side in ("before", "after")))
+        expected[row["split"]].add(row, positions_of_classes(classes, RegionConfig()), classes)
+    assert scores == {name: split.to_dict() for name, split in expected.items()}
+    assert [scores[name]["pairs"] for name in ("train", "val")] == [5, 3]

@@ -19,7 +19,7 @@ from tests.systems.changevg.tiny import MODEL, scene
 from tests.vlm.models import tiny_folder
 
 ELSEWHERE = r"kind=mci|sweep\.py|qag360k|cdvqa|small|data/satellite"
-"""Of the authors' weights: test_convert.py; trials: test_sweep.py; data sets of other layouts: tests/docs; the small
+"""Of the authors' weights: test_convert.py; trials: test_sweeps.py; data sets of other layouts: tests/docs; the small
 ones: the demo."""
 _SHORT = ["train.epochs=null", "train.steps=2", "train.batch_size=2", "train.checkpoint_every=2", "train.log_every=1",
           "train.gpus_per_worker=0", "train.tracking.enabled=false"]  # fmt: skip

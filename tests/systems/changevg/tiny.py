@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from cluster.train import launch
 from idc.captioning.contract import Captioner
 from idc.changeimti.changeimti_job import open_changeimti
 from idc.changeimti.config import BuildChangeImtiJob
@@ -44,7 +43,6 @@ TUNING: dict[str, Any] = {
     "train": {"epochs": None, "steps": 2, "batch_size": 4, "log_every": 1, "precision": "fp32", "group_by_length": 0,
               "clip_norm": 0},
 }  # fmt: skip
-ENTRY = "idc.systems.changevg.task:train"
 SAME = "the scene is the same as before"
 
 
@@ -96,11 +94,6 @@ def class_maps_of(captioner: Captioner, befores: Sequence[np.ndarray], afters: S
     """The class of every pixel, (B, side, side)."""
     maps = [description.class_map for description in captioner.describe(befores, afters, change_map=True)]
     return np.stack([class_map.classes for class_map in maps if class_map is not None])
-
-
-def start(job: GuideJob, run_dir: Path) -> dict[str, Any]:
-    payload = job.model_dump(mode="json", exclude={"train"})
-    return launch(ENTRY, payload, job.train, run_dir, local=True)
 
 
 def write_questions(pairs: str, folder: Path, **settings: Any) -> str:

@@ -1,4 +1,4 @@
-"""NAMC as runs: pre-training learns, with parts off and varied; fine-tuning; wrong inputs."""
+"""NAMC as runs: its samples; pre-training learns, parts off and varied; fine-tuning; wrong inputs; its captioner."""
 
 from __future__ import annotations
 
@@ -12,19 +12,33 @@ import torch
 
 from idc.config import ConfigError
 from idc.data.store import iter_rows
-from idc.data.text import Vocabulary
+from idc.data.text import Vocabulary, words
+from idc.mining.descriptions.template import PairDescription
 from idc.nn.captioned_rows import ImageStore
-from idc.systems import is_captioner
-from idc.systems.namc.data import CaptionedPairs, collate_described, texts_of
-from idc.systems.namc.reconstruction import image_tokens, load_tokenizer, scaled
+from idc.systems import is_captioner, load_captioner
+from idc.systems.namc.captioner import MISMATCH, NamcCaptioner, mismatch
+from idc.systems.namc.config import EncoderConfig
+from idc.systems.namc.data import (
+    CaptionedPairs,
+    FeatureCache,
+    Tokens,
+    collate_described,
+    first_description,
+    image_tokens,
+    load_tokenizer,
+    scaled,
+    sentence_words,
+    texts_of,
+)
+from idc.systems.namc.model import MaskedImageEncoder
 from idc.systems.namc.task import PretrainTask
 from idc.training.artifact import read_artifact
 from idc.training.context import LocalContext
 from idc.training.task import SAMPLES
 from idc.vision.image_quality import psnr_ssim
 from tests.folders import read_log
-from tests.systems.namc.tiny import described_samples, finetune_job, pretrain_job, start
-from tests.systems.procap.world import World
+from tests.systems.namc.tiny import described_samples, finetune_job, pretrain_job
+from tests.systems.procap.world import Images, World, start
 
 
 def test_pretraining_learns_with_all_losses(world: World, described: str, tmp_path: Path) -> None:
@@ -141,3 +155,144 @@ def test_the_quality_of_a_reconstruction_is_that_of_its_pictures(world: World, d
         assert [measured["psnr_mir_raw"], measured["ssim_mir_raw"]] == pytest.approx(expected, rel=1e-3)
         same = measured["psnr_mir_raw"] == measured["psnr_vqgan_raw"]
         assert (measured["psnr_mir_vqgan"] == 100) == same == (not ratio)
+
+
+def test_the_words_of_a_sentence_are_those_of_the_whole_text() -> None:
+    one = PairDescription("shows", "a red cube, and a ball", "has", "a blue cube")
+    sentence, numbers = sentence_words(("shows", "has"), [words(one.before), words(one.after)])
+    assert sentence == words(one.sentence())
+    assert [word for word, (image, _) in zip(sentence, numbers, strict=True) if image == 0] == words(one.before)
+    assert [number for image, number in numbers if image == 1] == [0, 1, 2]
+    assert first_description(["the cube turned blue", one.sentence()]) == one
+    assert first_description(["the cube turned blue"]) is None
+
+
+def test_exchange_exchanges_images_and_descriptions_by_index_and_epoch_alone(described: str) -> None:
+    plain, exchanged = described_samples(described), described_samples(described, exchange=True)
+    here, swapped = plain.get(0, 0), 0
+    for epoch in range(8):
+        sample, again = exchanged.get(0, epoch), exchanged.get(0, epoch)
+        assert np.array_equal(sample["uniform_images"], again["uniform_images"])
+        assert not epoch or not np.array_equal(sample["uniform_images"], exchanged.get(0, 0)["uniform_images"])
+        if sample["keys"] == here["keys"][::-1]:
+            swapped += 1
+            assert np.array_equal(sample["images"], here["images"][::-1])
+            assert sample["texts"] == here["texts"][::-1]
+            assert sorted(sample["ids"]) == sorted(here["ids"]) != here["ids"] != sample["ids"]
+    assert 0 < swapped < 8
+
+
+def test_a_share_takes_the_same_pairs_of_any_run(described: str) -> None:
+    half, again = (described_samples(described, share=0.5, seed=seed) for seed in (0, 9))
+    assert len(half) == 7  # of 14
+    assert [row for row, _ in half.described] == [row for row, _ in again.described]
+
+
+def test_a_folder_without_any_description_is_refused(world: World) -> None:
+    with pytest.raises(ValueError, match=r"no pair of split 'train' has a caption that follows the template"):
+        described_samples(world.pairs)
+
+
+def test_pieces_of_a_word_share_its_number() -> None:
+    class Pieces:
+        bos_token_id, eos_token_id = 90, 91
+
+        def encode(self, word: str, add_special_tokens: bool) -> list[int]:
+            assert not add_special_tokens
+            return [ord(letter) for letter in word]
+
+    ids, numbers = Tokens(Vocabulary([]), 6, Pieces())(["ab", "c", "defg"])
+    assert (ids, numbers) == ([90, 97, 98, 99, 91], [-1, 0, 0, 1, -1])  # the third word does not fit
+
+
+def test_remembered_features_are_computed_once_and_within_their_room() -> None:
+    calls: list[int] = []
+
+    def compute(images: torch.Tensor) -> torch.Tensor:
+        calls.append(len(images))
+        return images.float().mean(dim=(1, 2))
+
+    images = torch.randint(0, 255, (4, 8, 8, 3), dtype=torch.uint8)
+    expected = images.float().mean(dim=(1, 2))
+    for megabytes, computed in ((1, [3, 1]), (0, [3, 3, 4])):
+        remember = FeatureCache(compute, megabytes)
+        for keys in ([b"a", b"b", b"c"], [b"a", b"b", b"c"], [b"a", b"b", b"c", b"d"]):
+            assert torch.allclose(remember(images[: len(keys)], keys), expected[: len(keys)], rtol=1e-3)
+        assert calls == computed
+        calls.clear()
+
+
+def test_free_captions_are_used_as_they_are_where_they_are_wanted(world: World) -> None:
+    captions = [row["captions"][0] for row in iter_rows(world.pairs, ["captions"], "train")]
+    vocabulary = Vocabulary.build(captions)
+    data = described_samples(world.pairs, vocabulary=vocabulary, free=True, exchange=True)
+    assert len(data) == len(captions)
+    batch = collate_described([data.get(index, 0) for index in range(3)])
+    assert [vocabulary.decode(row) for row in batch["targets"].tolist()] == [
+        vocabulary.decode(vocabulary.encode(text)) for text in captions[:3]
+    ]
+    assert bool((batch["place"] == -1).all())
+
+
+@pytest.fixture(scope="module")
+def runs(world: World, described: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("namc")
+    start(pretrain_job(world, described, {"train.steps": 10}), folder / "pretrain")
+    settings = {"pretrained": str(folder / "pretrain" / "artifact"), "train.steps": 40, "beams": 3}
+    start(finetune_job(world, settings), folder / "finetune")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def captioner(runs: Path) -> NamcCaptioner:
+    return NamcCaptioner(runs / "finetune" / "artifact")
+
+
+def test_the_artifact_is_a_captioner_and_that_of_the_pretraining_is_not(
+    runs: Path, captioner: NamcCaptioner, images: Images
+) -> None:
+    loaded = load_captioner(str(captioner.path))
+    assert loaded(*images) == [one.best.caption for one in captioner.describe(*images)]
+    assert captioner.capabilities == {"map", "score", "sample"}
+    with pytest.raises(ValueError, match=r"is pre-trained only and writes no captions; train it with jobs/finetune"):
+        load_captioner(str(runs / "pretrain" / "artifact"))
+
+
+def test_a_batch_gives_what_single_pairs_give(captioner: NamcCaptioner, images: Images) -> None:
+    for before, after, one in zip(*images, captioner.describe(*images, change_map=True), strict=True):
+        (alone,) = captioner.describe([before], [after], change_map=True)
+        assert alone.best.caption == one.best.caption
+        assert one.change_map is not None
+        assert one.change_map.shape == (4, 4)
+        assert alone.change_map == pytest.approx(one.change_map, abs=1e-5)
+        assert one.evidence == {MISMATCH: pytest.approx(float(np.log(one.change_map.max())), abs=1e-4)}
+    assert all(one.change_map is None for one in captioner.describe(*images))
+
+
+def test_the_map_is_what_the_other_image_does_not_hold() -> None:
+    before = torch.randn(1, 16, 8)
+    moved = torch.randperm(16)
+    after = before[:, moved]
+    to_before, to_after = torch.eye(16)[moved][None], torch.eye(16)[moved].T[None]
+    attention = torch.stack([to_before, to_after])
+    assert torch.allclose(mismatch(attention, torch.cat([before, after])), torch.zeros(1, 16), atol=1e-6)
+    after[0, 5] += 1  # a new thing, and what was there is gone from where before looks for it
+    found = mismatch(attention, torch.cat([before, after]))
+    assert set((found[0] > 1e-6).nonzero().flatten().tolist()) == {5, int(moved[5])}
+    assert found[0, 5] == pytest.approx(1 - np.exp(-1), abs=1e-5)
+
+
+@torch.no_grad()
+def test_co_attention_is_that_of_after_to_before_and_of_before_to_after() -> None:
+    torch.manual_seed(0)
+    encoder = MaskedImageEncoder(EncoderConfig(width=16, layers=1, heads=1), 8, 4).eval()
+    (layer,) = encoder.layers
+    embedded = encoder.embed(torch.randn(6, 4, 8))
+    before, after = embedded.chunk(2)
+    looks = encoder.co_attention(embedded)
+    assert torch.allclose(looks.sum(dim=-1), torch.ones(2, 3, 4))
+    for look, x, other in zip(looks, (after, before), (before, after), strict=True):
+        queries, memory = layer.norm_cross(layer.within(x, None)), layer.norm_memory(other)
+        values = layer.attend_other.kv(memory).chunk(2, dim=-1)[1]
+        expected = layer.attend_other(queries, memory, None)
+        assert torch.allclose(layer.attend_other.out(look @ values), expected, atol=1e-5)

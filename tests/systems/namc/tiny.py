@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cluster.train import launch
 from idc.config import load
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
@@ -25,7 +24,6 @@ MODEL: dict[str, Any] = {
     "decoder": {"width": 32, "layers": 1, "heads": 2, "feedforward": 64, "max_length": 96, "dropout": 0.0},
 }
 TRAIN: dict[str, Any] = {**WORLD_TRAIN, "steps": 6, "seed": 3, "optimizer": "adamw"}
-ENTRY = "idc.systems.namc.task"
 
 
 def described_pairs(world: World, folder: Path, noise: float = 0.3) -> str:
@@ -67,9 +65,3 @@ def finetune_job(world: World, settings: dict[str, Any] | None = None) -> Finetu
     if "pretrained" not in given:
         base["model"] = MODEL
     return load(FinetuneJob, None, {**base, **given})
-
-
-def start(job: PretrainJob | FinetuneJob, run_dir: Path) -> dict[str, Any]:
-    stage = "pretrain" if isinstance(job, PretrainJob) else "finetune"
-    payload = job.model_dump(mode="json", exclude={"train"})
-    return launch(f"{ENTRY}:{stage}", payload, job.train, run_dir, local=True)

@@ -71,7 +71,7 @@ def test_hypotheses_that_read_alike_or_are_none_are_no_candidates(captioner: Pai
 
 
 def slow_map(captioner: PairCaptioner, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """The formula of ``change_map.py`` step by step, from what the decoder's cross-attention is given."""
+    """The formula of ``captioner.py`` step by step, from what the decoder's cross-attention is given."""
     model = captioner.captioner
     features = captioner._features([before], [after])
     with torch.no_grad():

@@ -67,11 +67,11 @@ class World:
         return load(FinetuneJob, None, {"train": train, **base, **overrides, **(settings or {})})
 
 
-def start(job: PretrainJob | FinetuneJob, run_dir: Path) -> Path:
-    stage = "pretrain" if isinstance(job, PretrainJob) else "finetune"
-    payload = job.model_dump(mode="json", exclude={"train"})
-    launch(f"idc.systems.procap.task:{stage}", payload, job.train, run_dir, local=True)
-    return run_dir / "artifact"
+def start(job: Any, run_dir: Path) -> dict[str, Any]:
+    """Train by the job of any system, without Ray."""
+    stage = {"PretrainJob": "pretrain", "FinetuneJob": "finetune"}.get(type(job).__name__, "train")
+    entry = f"{type(job).__module__.removesuffix('.config')}.task:{stage}"
+    return launch(entry, job.model_dump(mode="json", exclude={"train"}), job.train, run_dir, local=True)
 
 
 def make_world(folder: Path) -> World:

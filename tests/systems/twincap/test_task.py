@@ -1,7 +1,9 @@
-"""TwinCap as a run: it learns, its average of the weights, its masked losses; with parts off."""
+"""TwinCap as a run: it learns, its average of the weights, its masked losses, with parts off; and as a captioner."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +12,26 @@ import pytest
 import torch
 from torch import nn
 
+from idc.captioning.calibration_job import CalibrateJob, calibrate
+from idc.captioning.pair import caption_pair
 from idc.config import load
+from idc.data.images import encode_png
+from idc.data.schema import CHANGE_TYPES
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import _selection
-from idc.systems import load_captioner
+from idc.rendered.captions import ATTRIBUTES
+from idc.systems import is_captioner, load_captioner
+from idc.systems.twincap.captioner import CHANGE_HEAT, CHANGE_ODDS, TwinCaptioner
 from idc.systems.twincap.config import TwinCapJob
 from idc.systems.twincap.data import PairSamples, collate
 from idc.systems.twincap.task import CHANGED_OBJECT, OBJECTS, PEAK_REACH, TwinCapTask
 from idc.systems.twincap.truth import PARTS, UNKNOWN
 from idc.training.artifact import read_artifact
 from tests.folders import read_log
-from tests.systems.procap.world import World
-from tests.systems.twincap.tiny import start, tiny_job
+from tests.systems.procap.world import Images, World, start
+from tests.systems.twincap.tiny import tiny_job
 from tests.vision.scenes import write_pairs
 
 
@@ -226,3 +234,64 @@ def test_own_pairs_train_and_choose_the_weights_by_what_they_can_measure(world: 
     with pytest.raises(ValueError, match="'right_object' is not measured; the validation returns CIDEr, distinct_"):
         start(tiny_job(own, {**settings, "train.keep_best.metric": "right_object"}), tmp_path / "refused")
     assert not (tmp_path / "refused" / "log.jsonl").exists()
+
+
+@pytest.fixture(scope="module")
+def artifact(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("twincap")
+    start(tiny_job(world.pairs, {"train.steps": 40, "beams": 3}), folder)
+    return folder / "artifact"
+
+
+@pytest.fixture(scope="module")
+def captioner(artifact: Path) -> TwinCaptioner:
+    return TwinCaptioner(artifact)
+
+
+def test_the_artifact_is_a_captioner(artifact: Path, captioner: TwinCaptioner, images: Images) -> None:
+    assert is_captioner(str(artifact))
+    described = captioner.describe(*images)
+    assert load_captioner(str(artifact))(*images) == [one.best.caption for one in described]
+    assert captioner.capabilities == {"map", "score", "sample"}
+    assert all(one.change_map is None for one in described)
+    maps = np.stack([one.change_map for one in captioner.describe(*images, change_map=True)])  # type: ignore[misc]
+    assert (maps.shape, maps.dtype) == ((6, 8, 8), np.float32)
+    assert 0 <= maps.min() < maps.max() <= 1
+
+
+def test_attributes_are_those_of_the_heads_and_fit_the_type(captioner: TwinCaptioner, images: Images) -> None:
+    with torch.no_grad():
+        encoded = captioner._encode(*images)
+        assert captioner.net.kind is not None
+        kinds = captioner.net.kind(encoded.pooled).softmax(dim=1)
+    for row, one in zip(kinds, captioner.describe(*images), strict=True):
+        found = one.attributes
+        assert found is not None
+        assert found["type"]["value"] == CHANGE_TYPES[int(row.argmax())]
+        assert found["type"]["probability"] == pytest.approx(float(row.max()), abs=1e-5)
+        assert (found["before"] is None) == (found["type"]["value"] in ("add", "none"))
+        assert (found["after"] is None) == (found["type"]["value"] in ("drop", "none"))
+        for side in (found["before"], found["after"]):
+            assert side is None or side.keys() == set(ATTRIBUTES)
+        none = CHANGE_TYPES.index("none")
+        assert one.evidence[CHANGE_ODDS] == pytest.approx(float(((1 - row[none]) / row[none]).log()), abs=1e-3)
+        assert one.evidence.keys() == {CHANGE_ODDS, CHANGE_HEAT}
+
+
+def test_a_pairs_attributes_are_in_its_json(artifact: Path, images: Images, tmp_path: Path) -> None:
+    files = [tmp_path / f"{name}.png" for name in ("before", "after")]
+    for file, image in zip(files, (images[0][0], images[1][0]), strict=True):
+        file.write_bytes(encode_png(image))
+    described = json.loads(json.dumps(caption_pair(str(artifact), *map(str, files))))
+    assert described["attributes"]["type"]["value"] in CHANGE_TYPES
+
+
+def test_it_is_calibrated_by_its_evidence_at_any_speed(
+    artifact: Path, world: World, images: Images, tmp_path: Path
+) -> None:
+    copy = str(shutil.copytree(artifact, tmp_path / "artifact"))
+    job = load(CalibrateJob, None, {"artifact": copy, "pairs": world.pairs, "familiarity": False})
+    assert {CHANGE_ODDS, CHANGE_HEAT} <= set(calibrate(job).inputs)
+    for one in TwinCaptioner(copy, speed="bf16").describe(*images):
+        assert one.changed is not None
+        assert 0 < one.changed < 1

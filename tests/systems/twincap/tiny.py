@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from cluster.train import launch
 from idc.config import load
 from idc.systems.twincap.config import TwinCapJob
 from tests.systems.procap.world import TRAIN as WORLD_TRAIN
@@ -19,15 +17,9 @@ MODEL: dict[str, Any] = {
     "decoder": {"width": 32, "layers": 1, "heads": 2, "feedforward": 64, "max_length": 20},
 }
 TRAIN: dict[str, Any] = {**WORLD_TRAIN, "steps": 6, "seed": 3, "keep_best": {"metric": "CIDEr"}}
-ENTRY = "idc.systems.twincap.task:train"
 
 
 def tiny_job(pairs: str, settings: dict[str, Any] | None = None) -> TwinCapJob:
     """``settings`` are dotted."""
     base = {"pairs": pairs, "model": MODEL, "train": TRAIN, "optim.lr": 3e-3}
     return load(TwinCapJob, None, {**base, **(settings or {})})
-
-
-def start(job: TwinCapJob, run_dir: Path) -> dict[str, Any]:
-    payload = job.model_dump(mode="json", exclude={"train"})
-    return launch(ENTRY, payload, job.train, run_dir, local=True)

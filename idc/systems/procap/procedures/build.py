@@ -57,10 +57,7 @@ def procedure_schema() -> pa.Schema:
 
 def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool = False) -> Manifest:
     """Build the folder of procedures at ``path``, or resume an interrupted build; a complete one is left as it is.
-
-    Args:
-        run: runs the chunks; a job passes the function for its cluster.
-        overwrite: replace procedures of other settings, pairs or tokenizer.
+    ``run`` runs the chunks; ``overwrite`` replaces procedures of other settings, pairs or tokenizer.
 
     Raises:
         ValueError: the pairs, the tokenizer or the pair encoder cannot be read or do not fit, or ``path`` holds

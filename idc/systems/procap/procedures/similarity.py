@@ -79,19 +79,13 @@ class Sampling:
             numbers = np.arange(1, between + 1)
             return np.isin(numbers, evenly_spaced(between, config.num_keyframes)).astype(np.float32)
         ends = [similarity(frames, features, captions) for similarity in self.similarities.values()]
-        differences = [_squared_difference(*pair) for pair in ends if pair is not None]
+        differences = [np.square(pair[0].astype(np.float64) - pair[1]) for pair in ends if pair is not None]
         if len(differences) < max(1, len(ends)):
             return np.full(between, 1 - 1 / between, np.float32)  # eq. 2 of equal similarities
         if config.strategy == "mixed":
             text, visual = map(_to_unit, differences)
             differences = [config.mix * text + (1 - config.mix) * visual]
-        return _confidence_of(differences[0], config.temperature)
-
-
-def confidence(s_before: np.ndarray, s_after: np.ndarray, temperature: float = 1.0) -> np.ndarray:
-    """w = 1 - softmax((s_before - s_after)^2 / temperature), eq. 2: (l,) to (l,) float32, high for frames half way in
-    meaning. The paper has no temperature, see :attr:`ProceduresConfig.temperature`."""
-    return _confidence_of(_squared_difference(s_before, s_after), temperature)
+        return confidence(differences[0], config.temperature)
 
 
 def evenly_spaced(between: int, k: int) -> list[int]:
@@ -99,18 +93,15 @@ def evenly_spaced(between: int, k: int) -> list[int]:
     return [int(np.rint(n / (k + 1) * (between + 1))) for n in range(1, k + 1)]
 
 
-def _squared_difference(s_before: np.ndarray, s_after: np.ndarray) -> np.ndarray:
-    return np.square(s_before.astype(np.float64) - s_after)
-
-
-def _confidence_of(difference: np.ndarray, temperature: float) -> np.ndarray:
-    difference = difference / temperature
+def confidence(squared_differences: np.ndarray, temperature: float) -> np.ndarray:
+    """w = 1 - softmax((s_before - s_after)^2 / temperature), eq. 2: (l,) to (l,) float32, high for frames half way in
+    meaning. The paper has no temperature, see :attr:`ProceduresConfig.temperature`."""
+    difference = squared_differences / temperature
     shares = np.exp(difference - difference.max())
     return (1 - shares / shares.sum()).astype(np.float32)
 
 
 def _to_unit(values: np.ndarray) -> np.ndarray:
-    """Scale ``values`` to [0, 1]; all 0 if they are equal."""
     low, high = values.min(), values.max()
     return (values - low) / (high - low) if high > low else np.zeros_like(values)
 

@@ -5,6 +5,7 @@ an error."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from idc.data.images import ImageError, decode_image, encode_png
 from idc.data.pipeline import Batch, StageSpec, good_rows, with_errors
@@ -154,3 +156,49 @@ def stages(config: ProceduresConfig, tokenizer: TokenizerConfig, vocabulary: Voc
         # equal needs: it shares the tokenizer's process, and its GPU
         interpolating = replace(tokenising, cls=interpolating.cls, kwargs=interpolating.kwargs)
     return [interpolating, tokenising, scoring, packing]
+
+
+class KeyFrames:
+    """Computes the features of before, key frames and after of a pair, as a folder of procedures with these settings
+    stores them. ValueError: weights that the settings name cannot be loaded, or the key frames were drawn with
+    captions.
+
+    The draw by confidence is seeded by the settings' seed and the pixels of the two images: the same pair always has
+    the same draw, but not that of its stored procedure, which is seeded by the pair's id."""
+
+    def __init__(self, config: ProceduresConfig, tokenizer: ImageTokenizer) -> None:
+        if "text" in config.kinds:
+            raise ValueError(
+                "procedure=frames: the key frames of these procedures were drawn with captions, which a new pair does "
+                "not have; build procedures with strategy=visual or uniform"
+            )
+        here = config.model_copy(update={"cpus_per_actor": float(torch.get_num_threads())})  # stages set the threads
+        settings = here.model_dump(mode="json")
+        self.config, self.tokenizer = config, tokenizer
+        self.interpolate = Interpolate(settings, tokenizer.config.model_dump(mode="json"))
+        self.score = Score(settings)
+
+    @torch.no_grad()
+    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
+        """Features (B, k + 2, n_I, d_z) of pairs of uint8 RGB images (H, W, 3) of any sizes."""
+        drawn = [_digest(before, after) for before, after in zip(befores, afters, strict=True)]
+        batch = self.interpolate({"pair_id": drawn, "before": list(befores), "after": list(afters)})
+        pixels, at_once = np.concatenate(batch["frames"]), self.config.frames_per_batch
+        passes = [
+            self.tokenizer.features(to_images(pixels[start : start + at_once], self.tokenizer.codebook.device)).float()
+            for start in range(0, len(pixels), at_once)
+        ]
+        last = self.config.num_between + 1
+        features = torch.cat(passes).unflatten(0, (len(befores), last + 1))
+        # Similarity reads them in float16, as the stage between tokenizer and score does.
+        stored = list(features.to(torch.float16).cpu().numpy())
+        batch = self.score({**batch, "features": stored, "captions": [[] for _ in befores]})
+        which = torch.tensor([[0, *chosen, last] for chosen in batch["keyframes"]], device=features.device)
+        return features[torch.arange(len(which), device=features.device).unsqueeze(1), which]
+
+
+def _digest(before: np.ndarray, after: np.ndarray) -> str:
+    digest = hashlib.sha256()
+    for image in (before, after):
+        digest.update(np.ascontiguousarray(image).tobytes())
+    return digest.hexdigest()
