@@ -31,10 +31,9 @@ from serve.captioner import ServedCaptioner
 from serve.decoding import Decoders, PixelRoom
 from serve.deployment.model import Model
 from serve.versions import Resolver
-from tests.serve.bodies import picture
+from tests.serve.bodies import BOTTLES, RENDERED, picture
 from tests.serve.local import described, local_config
 from tests.serve.test_captions import DISKS
-from tests.serve.test_openai import BOTTLES, RENDERED
 from tests.serve.waiting import happens, in_loop
 
 SMALL, LARGE = picture(), picture(1200, 1000)
