@@ -1,7 +1,5 @@
-"""The real command, ``python -m serve.app``, from outside: answers, attacks by bodies, dying replicas, start and end.
-
-The attacks use at most 200 connections and 64 bodies of 32 MiB, on the loopback interface only.
-"""
+"""The real command, ``python -m serve.app``, from outside: answers, an attack by 64 bodies of 32 MiB (on the loopback
+interface only), dying replicas, start and end."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ import shutil
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -110,20 +107,6 @@ def is_closed(connection: socket.socket) -> bool:
     finally:
         connection.settimeout(CLOSING_S)
     return True
-
-
-def test_bodies_by_a_byte_a_second_end_and_block_nobody(server: Command) -> None:
-    statuses: set[int] = set()
-    with repeated(lambda: statuses.add(ask(server))), ExitStack() as stack:
-        alive = [begin(server, stack, 10**6) for _ in range(200)]
-        pause, last = threading.Event(), time.monotonic() + LIMITS.timeout_s + CLOSING_S
-        while (alive := [each for each in alive if not is_closed(each)]) and time.monotonic() < last:
-            for connection in alive:
-                with suppress(OSError):
-                    connection.sendall(b" ")
-            pause.wait(1)
-        assert alive == []
-    assert statuses == {ask(server)} == {200}
 
 
 def replicas(server: Command, name: str) -> list[psutil.Process]:

@@ -93,14 +93,14 @@ class App:
 
 @contextmanager
 def app(**limits: Any) -> Iterator[App]:
-    made = App(**limits)
-    routes = [Route(path, made.answer, methods=["GET", "POST"]) for path in ("/", "/early", "/held")]
-    with serving(Starlette(routes=routes), made.connections) as address:
-        made.port = int(address.rpartition(":")[2])
+    served = App(**limits)
+    routes = [Route(path, served.answer, methods=["GET", "POST"]) for path in ("/", "/early", "/held")]
+    with serving(Starlette(routes=routes), served.connections) as address:
+        served.port = int(address.rpartition(":")[2])
         try:
-            yield made
+            yield served
         finally:
-            made.go.set()
+            served.go.set()
 
 
 def answer_of(connection: socket.socket, data: bytes = b"") -> tuple[int, str]:

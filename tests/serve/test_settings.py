@@ -18,16 +18,20 @@ import yaml
 from mlflow import MlflowClient
 from ray.serve.schema import ServeDeploySchema
 
-from idc.captioning.loading import artifact_folder
+from idc.captioning.loading import SHIPPED, artifact_folder
 from idc.captioning.objects_config import ObjectsConfig
 from idc.config import ConfigError, load
 from idc.data.text import Vocabulary
 from idc.training.artifact import CONFIG, IDENTITY_TAG, WEIGHTS, artifact_identity, read_artifact, write_artifact
 from serve.app import build, default_settings
+from serve.backend import Options, Overloaded
 from serve.config import CommandConfig, ServeConfig
 from serve.deployment.command import absolute_folder
+from serve.deployment.model import Model
 from serve.versions import Resolver
 from tests.serve.command import free_port
+from tests.serve.local import local_config
+from tests.serve.waiting import in_loop
 from tests.systems.zeroshot.test_hub import point_to
 from tests.vlm.hub import serving_hub
 from tests.vlm.models import tiny_folder
@@ -284,8 +288,41 @@ def test_the_version_of_auto_changes_with_its_trained_captioner_and_with_the_set
     without = Resolver(objects=ObjectsConfig(detector="none"))
     assert without.fetch("auto") == "auto"
     versions = [without.resolve("auto"), Resolver(objects=ObjectsConfig(detector="none", mode="exact")).resolve("auto")]
-    newest = Path(shutil.copytree(artifact_folder("shipped"), tmp_path / "runs" / "mine" / "artifact"))
+    newest = Path(shutil.copytree(artifact_folder(SHIPPED), tmp_path / "runs" / "mine" / "artifact"))
     with (newest / CONFIG).open("a") as config:
         config.write("\n")
     versions.append(without.resolve("auto"))
     assert len(set(versions)) == 3
+
+
+def replica(**models: str) -> Model:
+    """Without Ray, and without any captioner as yet."""
+    replica = Model.__new__(Model)
+    replica._config, replica._resolver = local_config(models), Resolver()
+    replica._loading, replica._captioners, replica._not_before = replica._config.loading, {}, {}
+    replica._statuses = {status.name: status for status in replica._config.unknown_models()}
+    return replica
+
+
+def test_contents_that_change_between_the_look_up_and_the_load_are_not_served(tmp_path: Path) -> None:
+    source = str(shutil.copytree(artifact_folder(SHIPPED), tmp_path / "artifact"))
+    loading = replica(mine=source)
+    version = loading._resolver.resolve(source)
+    loading._load(source, version)
+    with (tmp_path / "artifact" / CONFIG).open("a") as config:
+        config.write("\n")
+    with pytest.raises(ValueError, match="artifact has changed since it was looked up"):
+        loading._load(source, version)
+    loading._load(source, loading._resolver.resolve(source))
+
+
+@in_loop
+async def test_each_name_of_contents_that_cannot_be_loaded_has_its_fault(tmp_path: Path) -> None:
+    broken = write_artifact(tmp_path / "a", system="twincap", config={"none": 1}, state_dict={"w": torch.zeros(2)})
+    failing = replica(first=str(broken), second=str(shutil.copytree(broken, tmp_path / "b")))
+    first, second = await failing._refresh()
+    assert (first[:14], second[:15]) == ("models.first: ", "models.second: ")
+    for name in ("first", "second"):
+        with pytest.raises(Overloaded, match=r"^sha256:\w+ cannot be served; see the server log"):
+            await failing.caption(name, [], Options())
+    assert await failing._refresh() == [], "they are not tried again at once"
