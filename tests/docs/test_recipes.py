@@ -12,9 +12,8 @@ import pytest
 
 from tests.chat_server import Server, serving
 from tests.docs.checks import blocks
-from tests.docs.recipes import run
 from tests.docs.test_docs import PAGES, name_of
-from tests.docs.workplace import make_workplace
+from tests.docs.workplace import make_workplace, run
 from tests.systems.procap.world import World
 
 NOT_RUN = {
