@@ -133,11 +133,7 @@ def test_bodies_take_at_most_the_configured_memory_also_when_they_come_again(ser
 
     before, statuses = front_mib(server), set[int]()
     for _ in range(4):
-        with (
-            repeated(lambda: statuses.add(ask(server))),
-            ExitStack() as stack,
-            ThreadPoolExecutor(64) as pool,
-        ):
+        with repeated(lambda: statuses.add(ask(server))), ExitStack() as stack, ThreadPoolExecutor(64) as pool:
             list(pool.map(send, [begin(server, stack, 32 * 2**20) for _ in range(64)]))
             assert front_mib(server) - before < LIMITS.waiting_mib + SLACK_MIB
         assert ask(server) == 200

@@ -193,10 +193,11 @@ def _move_claims(move: Move, row: list[tuple[PixelBox, _Words]], size: tuple[int
     text, where = _quoted(words), where_of(box, size)
     confidence = min((word.confidence for word in words), default=1.0)
     kind: ClaimKind = "appeared" if is_new else "gone"
-    boxes, texts = ((None, box), (None, text)) if is_new else ((box, None), (text, None))
     quoted_words = f' with the words "{text}"' if text else ""
     clause = f"a row{quoted_words} was {'added' if is_new else 'removed'} {where}, and everything below {way}"
-    return [(Claim(kind, "row", 1, where, *boxes, confidence, *texts), clause), (claim, "")]
+    boxes = (None if is_new else box, box if is_new else None)
+    row_claim = Claim(kind, "row", 1, where, *boxes, confidence, None if is_new else text, text if is_new else None)
+    return [(row_claim, clause), (claim, "")]
 
 
 def _cluster_claims(before: np.ndarray, after: np.ndarray, cluster: _Cluster, words: _Words) -> list[tuple[Claim, str]]:
