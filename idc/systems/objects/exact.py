@@ -244,14 +244,10 @@ class _Colour(NamedTuple):
     share: float
 
     @property
-    def rgb(self) -> tuple[int, int, int]:
-        """Red, green and blue."""
-        return self.code >> 16, self.code >> 8 & 255, self.code & 255
-
-    @property
     def name(self) -> str:
         """In words."""
-        return colour_of(np.array([self.rgb], np.float32) / 255)
+        rgb = [self.code >> shift & 255 for shift in (16, 8, 0)]
+        return colour_of(np.array([rgb], np.float32) / 255)
 
 
 def _colour(pixels: np.ndarray) -> _Colour:
