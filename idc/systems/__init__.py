@@ -83,7 +83,7 @@ def is_of_hub(artifact: Path) -> bool:
 def artifact_of_objects(name: str, config: ObjectsConfig | None = None) -> str:
     """The folder of the artifact that :data:`OBJECTS` or :data:`REGIONS` stands for. ValueError: its detector is not
     on this machine, or cannot be used."""
-    folder: str = importlib.import_module("idc.systems.objects.named").objects_folder(name, config)
+    folder: str = importlib.import_module("idc.systems.objects.captioner").objects_folder(name, config)
     return folder
 
 

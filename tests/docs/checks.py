@@ -1,7 +1,7 @@
 """Checks of Markdown pages: links resolve, and every command in a code block is one that its program accepts.
 
-Commands are parsed by the programs themselves: a job's ``main`` runs until its command line is parsed (its config
-included), a URL is matched by the server's own routes. Nothing is trained, written or downloaded.
+Commands are parsed by the programs themselves: a job's ``main`` runs until its command line is parsed, its config
+included. Nothing is trained, written or downloaded.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 from unittest.mock import patch
 from urllib.parse import unquote, urlsplit
 
 import idc.config
 from cluster import training_command
 from idc.__main__ import commands
-from idc.config import load
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVER = "http://127.0.0.1:8000"
@@ -35,7 +34,6 @@ SERVER = "http://127.0.0.1:8000"
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"(`+)(.+?)\1")
 _LINK = re.compile(r"\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^()\s]+)\)")
-_BAR = re.compile(r"(?<!\\)\|")
 _INLINE_COMMAND = re.compile(
     r"(\.venv/bin/)?(python jobs/[a-z_]+\.py|python -m|make|idc|pip install|serve deploy|mlflow) "
 )
@@ -72,24 +70,6 @@ def anchors(page: Path) -> frozenset[str]:
             anchor = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
             found.append(f"{anchor}-{count}" if (count := found.count(anchor)) else anchor)
     return frozenset(found)
-
-
-# -- tables -------------------------------------------------------------------------------------------------------
-
-
-def uneven_rows(page: Path) -> list[str]:
-    """The rows of a page's tables with another number of cells than the head above them."""
-    faults: list[str] = []
-    cells: int | None = None
-    for row in _FENCE.sub("", page.read_text(encoding="utf-8")).splitlines():
-        if not row.startswith("|"):
-            cells = None
-            continue
-        number = len(_BAR.findall(row)) - 1
-        cells = cells or number
-        if number != cells:
-            faults.append(f"{row}: {number} cells, and its table has {cells}")
-    return faults
 
 
 # -- code ---------------------------------------------------------------------------------------------------------
@@ -173,8 +153,9 @@ def _faulty(words: list[str]) -> Iterator[str]:
 
 
 _OTHER = ("kubectl", "helm", "docker", "sh", "sed", "ray", "sbatch", "serve", "pip", "export", "git", "mlflow", "cd",
-          "echo", "umask")  # fmt: skip
-"""Programs of others: the repository's files that they are given must exist, and what they submit is checked."""
+          "echo", "umask", "curl")  # fmt: skip
+"""Programs of others: the repository's files that they are given must exist, and what they submit is checked; lines of
+curl are run by test_served_examples.py."""
 
 
 def _faulty_python(arguments: list[str]) -> Iterator[str]:
@@ -217,31 +198,7 @@ def _faulty_make(arguments: list[str]) -> Iterator[str]:
             yield f"no such target or variable: {argument}"
 
 
-def _faulty_curl(arguments: list[str]) -> Iterator[str]:
-    (url,) = [word for word in arguments if "://" in word]
-    form = [arguments[place + 1] for place, word in enumerate(arguments) if word == "-F"]
-    yield from (f"-F {field}: not name=value" for field in form if "=" not in field)
-    if not url.startswith(SERVER):
-        yield f"{url}: not {SERVER}"
-    elif not _is_route("POST" if form else "GET", urlsplit(url).path):
-        yield f"{url}: no such route"
-
-
-@cache
-def _is_route(method: str, path: str) -> bool:
-    from starlette.routing import Match
-
-    from serve.api import create_api
-    from serve.config import ServeConfig
-
-    # The routes are those of any backend; none is asked.
-    config = load(ServeConfig, overrides={"models.demo": "artifact"})
-    api = create_api(config, cast(Any, None))
-    scope = {"type": "http", "method": method, "path": path, "headers": [], "root_path": ""}
-    return any(route.matches(scope)[0] == Match.FULL for route in api.routes)
-
-
-_CHECKED = {"python": _faulty_python, "idc": _faulty_idc, "make": _faulty_make, "curl": _faulty_curl}
+_CHECKED = {"python": _faulty_python, "idc": _faulty_idc, "make": _faulty_make}
 
 
 # -- the programs' own parsers ------------------------------------------------------------------------------------

@@ -12,9 +12,8 @@ import pytest
 
 from tests.chat_server import Server, serving
 from tests.docs.checks import blocks
-from tests.docs.recipes import run
 from tests.docs.test_docs import PAGES, name_of
-from tests.docs.workplace import make_workplace
+from tests.docs.workplace import make_workplace, run
 from tests.systems.procap.world import World
 
 NOT_RUN = {
@@ -39,7 +38,7 @@ NOT_RUN = {
     r"data/satellite/changeimti": "rendered satellite pairs; tests/systems/changevg",
     r"twincap/several_|data/several/swapped": "minutes; tests/rendered/test_several_uses.py",
     r"several-(twincap|sft|encoder)/?": "minutes, and a base; tests/systems/adpo, tests/vision/pair_encoder",
-    r"yolox_s\.onnx": "a network to download; tests/systems/objects/detectors",
+    r"yolox_s\.onnx": "a network to download; tests/systems/objects",
 }  # fmt: skip
 """Pattern of commands that no recipe runs, which are parsed with their configs like all: why, or who runs them."""
 

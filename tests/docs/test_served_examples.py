@@ -19,8 +19,8 @@ from serve.api import create_api
 from serve.app import default_settings
 from serve.config import CommandConfig
 from tests.docs.checks import ROOT, SERVER, all_blocks
-from tests.docs.recipes import run
 from tests.docs.test_docs import PAGES, name_of
+from tests.docs.workplace import run
 from tests.geo import scenes
 from tests.serve.local import LocalBackend, serving
 

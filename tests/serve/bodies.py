@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import io
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx2
 import numpy as np
 from PIL import Image
+
+import serve
 
 CAPTIONS, CHAT = "/v1/captions", "/v1/chat/completions"
 
@@ -34,7 +37,10 @@ class Pair(NamedTuple):
     after: bytes
 
 
+EXAMPLES = Path(serve.__file__).parent / "web" / "examples"
 PAIR = Pair(picture(), picture(40, 30, shade=140))
+BOTTLES = Pair(*((EXAMPLES / "photographs" / f"bottle_{number}.jpg").read_bytes() for number in ("00100", "00260")))
+RENDERED = Pair(*((EXAMPLES / f"color-{name}.png").read_bytes() for name in Pair._fields))
 
 
 def url(data: bytes, kind: str = "image/png") -> str:

@@ -1,4 +1,4 @@
-"""``/v1/captions`` over real captioners in this process: results, streams, who may ask, queues, time-outs, logs."""
+"""``/v1/captions`` over real captioners in this process: results, GeoTIFFs, streams, who may ask, queues, logs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import base64
 import json
 import re
 import socket
-from collections.abc import Callable, Iterator, MutableMapping
+import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,15 +16,20 @@ import httpx2
 import numpy as np
 import pytest
 
+from idc.captioning.class_counts import count_classes
 from idc.captioning.contract import draw_map
+from idc.captioning.loading import SHIPPED_SATELLITE
 from idc.data.images import decode_image, encode_png
+from idc.geo.georeferenced_pair import decode_georeferenced, georeferenced_changes
 from idc.training.artifact import artifact_identity
 from serve.api import create_api
 from serve.gate import Drain
 from serve.schema import CaptionAnswer, ErrorAnswer, StreamEnd
+from tests.geo.scenes import ground as aerial_ground
+from tests.geo.scenes import write
 from tests.serve.bodies import CAPTIONS, CHAT, PAIR, Pair, conversation, picture, result, saved, upload, url
 from tests.serve.conftest import TOKENS, TOOLS
-from tests.serve.local import HELD, LocalBackend, client_of, described, local_config, tokens_of
+from tests.serve.local import HELD, LocalBackend, client_of, described, loaded, local_config, tokens_of
 from tests.serve.waiting import until
 from tests.systems.objects.test_regions import BLUE, RED, ground, with_disk
 
@@ -70,7 +76,7 @@ def test_each_pair_of_a_request_has_what_it_has_alone_in_python(client: httpx2.C
                 assert [each["caption"] for each in served[name]] == [each["caption"] for each in value]
             elif name != "captioner":
                 assert served[name] == (pytest.approx(value, abs=1e-4) if isinstance(value, float) else value), name
-        shown = decode_image(base64.b64decode(served["change_map"].partition(",")[2]))[..., 0].astype(int)
+        shown = pixels_of(served["change_map"])[..., 0].astype(int)
         assert own.map is not None
         assert np.abs(shown - draw_map(own.map, decode_image(pair.after).shape[:2])).max() <= 1
     assert shown.shape == (24, 1024), "the map of a large image has 1024 pixels at most"
@@ -98,7 +104,6 @@ def test_a_crash_is_that_of_its_pair_and_only_in_the_log(
 
 
 def test_a_part_that_does_not_count_is_left_out_in_every_form(client: httpx2.Client) -> None:
-    """By each way to say where."""
     height, width = decode_image(DISKS.after).shape[:2]
     mask = np.zeros((height, width, 3), np.uint8)
     mask[:, width // 2 :] = 255
@@ -115,6 +120,74 @@ def test_a_part_that_does_not_count_is_left_out_in_every_form(client: httpx2.Cli
     assert len({each["objects_text"] for each in (shares, kept, whole)}) == 3
     nothing = client.post(CAPTIONS, **upload(DISKS, model="regions", ignore="0,0,1,1"))
     assert (nothing.status_code, "leave nothing of the image to compare" in nothing.text) == (400, True)
+
+
+# -- GeoTIFFs
+
+
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """A field, at the second date with two red roofs."""
+    before = aerial_ground()[:200, :200]
+    after = before.copy()
+    after[30:80, 20:90] = after[110:170, 120:180] = (170, 70, 55)
+    folder = tmp_path_factory.mktemp("placed")
+    named = zip(Pair._fields, (before, after), strict=True)
+    return Pair(*(write(folder / f"{name}.tif", pixels).read_bytes() for name, pixels in named))
+
+
+def pixels_of(url: str) -> np.ndarray:
+    return decode_image(base64.b64decode(url.removeprefix("data:image/png;base64,")))
+
+
+def of_satellite(client: httpx2.Client, *pair: bytes, **options: str) -> dict[str, Any]:
+    return result(client, Pair(*pair), model="satellite", **options)
+
+
+def test_polygons_and_classes_are_those_of_the_captioner(client: httpx2.Client, placed: Pair) -> None:
+    form = upload(placed, model="satellite", polygons="georeferenced", change_map="true")
+    answer = client.post(CAPTIONS, **form).raise_for_status()
+    (served,) = CaptionAnswer.model_validate_json(answer.content).results
+    pixels, grid = decode_georeferenced(placed.before, placed.after, 10**6)
+    [description] = loaded(SHIPPED_SATELLITE).captioner.describe([pixels.before], [pixels.after], change_map=True)
+    expected = georeferenced_changes(description, grid)
+    assert expected.geojson["features"], "the pair must have changes, or nothing is tested"
+    assert served.scene is not None
+    assert (served.scene.sentence, served.scene.geojson) == (expected.sentence, expected.geojson)
+    for shown, image in zip((served.scene.before, served.scene.after), pixels.images, strict=True):
+        assert np.array_equal(pixels_of(shown), image)
+    assert served.classes is not None
+    assert description.class_map is not None
+    assert [count.model_dump() for count in served.classes.counts] == [
+        count.to_dict() for count in count_classes(description.class_map)
+    ]
+    assert np.array_equal(pixels_of(served.classes.map)[..., 0], description.class_map.classes)
+
+
+def test_polygons_are_returned_where_they_are_asked_for(client: httpx2.Client, placed: Pair) -> None:
+    """With the map or without it; a pair that is no GeoTIFF has its caption as before."""
+    alone = of_satellite(client, *placed, polygons="always")
+    assert alone["scene"]["geojson"]["features"]
+    assert (alone["change_map"], alone["classes"]) == (None, None)
+    never = of_satellite(client, *placed, change_map="true")
+    assert never["scene"] is None
+    assert never["classes"]["counts"][1]["name"] == "building"
+    for after in (placed.after, PAIR.after):
+        plain = of_satellite(client, PAIR.before, after, polygons="georeferenced")
+        assert (bool(plain["caption"]), plain["scene"]) == (True, None)
+    cut = upload(Pair(placed.before, placed.after[:9000]), model="satellite", polygons="always")
+    refused = client.post(CAPTIONS, **cut)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "after")
+
+
+def test_without_rasterio_the_extra_is_named(
+    client: httpx2.Client, placed: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rasterio", None)  # as if it were not installed
+    refused = client.post(CAPTIONS, **upload(placed, model="satellite", polygons="georeferenced"))
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "extra_missing")
+    assert "pip install 'idc[geo]'" in refused.json()["error"]["message"]
+    assert of_satellite(client, *placed)["caption"], "a caption alone needs none"
 
 
 # -- streams
@@ -136,8 +209,7 @@ def test_a_stream_has_the_results_as_they_are_done(client: httpx2.Client, held: 
     with client.stream("POST", CAPTIONS, **upload(HELD_PAIR, DAMAGED, PAIR, candidates=2, stream=True)) as reply:
         assert (reply.status_code, reply.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
         arriving = events(reply)
-        early = dict(data for name, data in [(name, (data["index"], data)) for name, data in
-                                             (next(arriving), next(arriving)) if name == "result"])  # fmt: skip
+        early = {data["index"]: data for _, data in (next(arriving), next(arriving))}
         assert early[1]["error"]
         assert early[2] == {**result(client, PAIR, candidates=2), "index": 2}
         held.go_on.set()
@@ -146,18 +218,6 @@ def test_a_stream_has_the_results_as_they_are_done(client: httpx2.Client, held: 
     assert StreamEnd.model_validate(end).request_id == reply.headers["x-request-id"]
     reply = client.post(CAPTIONS, **upload(DAMAGED, stream=True))
     assert (reply.status_code, code_of(reply)) == (400, "no_pair_captioned")
-
-
-def test_a_stream_without_captions_names_the_first_pair_also_if_another_fails_first(
-    client: httpx2.Client, held: LocalBackend
-) -> None:
-    late = Pair(HELD_PAIR.before, DAMAGED.after)
-    with client.stream("POST", CAPTIONS, **upload(late, Pair(b"", PAIR.after), stream=True)) as reply:
-        arriving = (event for event in events(reply) if event[0] != ":")
-        assert next(arriving)[1]["index"] == 1
-        held.go_on.set()
-        ((name, data),) = arriving
-    assert (name, data["error"]["code"], data["error"]["param"]) == ("error", "no_pair_captioned", "pairs.0.after")
 
 
 def test_a_cold_start_is_waited_for_with_comments_and_may_fail_late(client: httpx2.Client, held: LocalBackend) -> None:
@@ -261,10 +321,7 @@ def test_pages_of_an_allowed_origin_may_ask_and_read_and_others_neither(closed: 
 
 def test_queues_have_ends_for_each_and_for_all(held: LocalBackend, artifact: str) -> None:
     auth = {"tokens": tokens_of(**TOKENS)}
-    with (
-        client_of(held, auth=auth, limits={"waiting_pairs": 128}) as client,
-        ThreadPoolExecutor(8) as threads,
-    ):
+    with client_of(held, auth=auth, limits={"waiting_pairs": 128}) as client, ThreadPoolExecutor(8) as threads:
 
         def ask(name: str, pairs: int, seconds: float = 60) -> httpx2.Response:
             return client.post(CAPTIONS, **upload(*[HELD_PAIR] * pairs), headers=bearer(name), timeout=seconds)
@@ -321,16 +378,12 @@ def test_what_takes_too_long_is_answered_by_504(held: LocalBackend) -> None:
 
 
 def test_a_client_that_leaves_is_no_failure(held: LocalBackend, capsys: pytest.CaptureFixture[str]) -> None:
-    """While it sends its body; cancelled by Serve, while it waits; and refused by Serve's proxy, which then fails the
-    reading of the body."""
+    """While it sends its body; and cancelled by Serve, while it waits."""
     api = create_api(local_config(held.sources), held)
-    kind = "multipart/form-data; boundary=b"
     with client_of(held) as client:
         with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
-            head = (
-                f"POST {CAPTIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: 100\r\n\r\n--"
-            )
-            connection.sendall(head.encode())
+            kind = "Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 100"
+            connection.sendall(f"POST {CAPTIONS} HTTP/1.1\r\nHost: localhost\r\n{kind}\r\n\r\n--".encode())
             until(lambda: client.get("/readyz").status_code == 200, "the server reads the body")
         left = f'idc_requests_total{{route="{CAPTIONS}",status="499"}} 1.0'
         until(lambda: left in client.get("/metrics").text, "the request is over")
@@ -345,18 +398,9 @@ def test_a_client_that_leaves_is_no_failure(held: LocalBackend, capsys: pytest.C
             with pytest.raises(asyncio.CancelledError):
                 await request
 
-    async def failing() -> dict[str, str]:
-        raise RuntimeError("Task: 6ef4 was cancelled.")
-
-    async def send(message: MutableMapping[str, Any]) -> None:
-        raise AssertionError("nobody is left to answer")
-
     asyncio.run(cancelled())
-    scope = {"type": "http", "method": "POST", "path": CAPTIONS, "client": ("127.0.0.1", 1), "query_string": b""}
-    headers = [(b"content-type", kind.encode()), (b"host", b"localhost")]
-    asyncio.run(api({**scope, "headers": headers}, failing, send))
     lines = [(line["level"], line["status"], line["error"], "failure" in line) for line in entries(capsys)]
-    assert lines == [("info", 499, "client_left", False)] * 3
+    assert lines == [("info", 499, "client_left", False)] * 2
 
 
 def test_the_document_has_every_operation_and_its_page_may_load_its_scripts(client: httpx2.Client) -> None:

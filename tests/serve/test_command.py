@@ -1,7 +1,5 @@
-"""The real command, ``python -m serve.app``, from outside: answers, attacks by bodies, dying replicas, start and end.
-
-The attacks use at most 200 connections and 64 bodies of 32 MiB, on the loopback interface only.
-"""
+"""The real command, ``python -m serve.app``, from outside: answers, an attack by 64 bodies of 32 MiB (on the loopback
+interface only), dying replicas, start and end."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ import shutil
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -112,20 +109,6 @@ def is_closed(connection: socket.socket) -> bool:
     return True
 
 
-def test_bodies_by_a_byte_a_second_end_and_block_nobody(server: Command) -> None:
-    statuses: set[int] = set()
-    with repeated(lambda: statuses.add(ask(server))), ExitStack() as stack:
-        alive = [begin(server, stack, 10**6) for _ in range(200)]
-        pause, last = threading.Event(), time.monotonic() + LIMITS.timeout_s + CLOSING_S
-        while (alive := [each for each in alive if not is_closed(each)]) and time.monotonic() < last:
-            for connection in alive:
-                with suppress(OSError):
-                    connection.sendall(b" ")
-            pause.wait(1)
-        assert alive == []
-    assert statuses == {ask(server)} == {200}
-
-
 def replicas(server: Command, name: str) -> list[psutil.Process]:
     children = psutil.Process(server.process.pid).children(recursive=True)
     return [each for each in children if f"ServeReplica:captions:{name}" in " ".join(each.cmdline())]
@@ -150,11 +133,7 @@ def test_bodies_take_at_most_the_configured_memory_also_when_they_come_again(ser
 
     before, statuses = front_mib(server), set[int]()
     for _ in range(4):
-        with (
-            repeated(lambda: statuses.add(ask(server))),
-            ExitStack() as stack,
-            ThreadPoolExecutor(64) as pool,
-        ):
+        with repeated(lambda: statuses.add(ask(server))), ExitStack() as stack, ThreadPoolExecutor(64) as pool:
             list(pool.map(send, [begin(server, stack, 32 * 2**20) for _ in range(64)]))
             assert front_mib(server) - before < LIMITS.waiting_mib + SLACK_MIB
         assert ask(server) == 200

@@ -7,15 +7,17 @@ import gzip
 import json
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from http.client import HTTPResponse
 from typing import Any, NamedTuple
 
 import httpx2
+import numpy as np
 import pytest
 
 from serve.schema import ErrorAnswer
-from tests.serve.bad_images import IMAGES, SVG, geotiff_claiming
-from tests.serve.bodies import CAPTIONS, CHAT, PAIR, Pair, conversation, picture, result, upload, url
+from tests.serve.bad_images import geotiff_claiming, jpeg_of_scans
+from tests.serve.bodies import CAPTIONS, CHAT, PAIR, Pair, conversation, picture, result, saved, upload, url
 from tests.serve.conftest import TOOLS
 from tests.serve.local import TOKEN
 
@@ -67,6 +69,7 @@ CHAT_TEXT = json.dumps(conversation()).encode()
 JSON_FORM = raw(b"{}")  # refused because it is no form, if the head is accepted
 ORIGIN = "https://elsewhere.example"
 SOUND = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><image href="file:///etc/passwd"/></svg>'
 HIDDEN = {"type": "text", "text": "x", "image_url": {"url": "data:,"}}
 
 
@@ -82,24 +85,26 @@ def talk(words: str, turns: int = 0) -> dict[str, Any]:
 
 IMAGE_ROWS = [
     Bad(f"after is {name}", status, "after", lambda make=make: upload(Pair(PAIR.before, make())))
-    for name, (status, make) in IMAGES.items()
+    for name, status, make in [
+        ("a truncated PNG", 400, lambda: picture()[: len(picture()) // 2]),
+        ("an SVG", 400, lambda: SVG),
+        ("a JPEG of 20,000 scans", 400, lambda: jpeg_of_scans(20_000, 4992)),
+        ("20,000 pixels wide", 413, lambda: saved(np.zeros((8, 20_000, 3), np.uint8))),
+    ]
 ]
 FORM_ROWS = [
     Bad(name, status, param, body)
     for name, status, param, body in [
         ("GeoTIFFs that claim 100,000 x 100,000 pixels", 413, "before", claiming(10**5, 10**5)),
-        ("GeoTIFFs with numbers of 64 bits", 413, "before", claiming(4000, 4000, 4, 64)),
         ("polygons of a PNG", 400, "before", upload(polygons="always")),
         ("no pair of several is readable", 400, "pairs.0.before",
          upload(Pair(SVG, PAIR.after), Pair(PAIR.before, picture(1, 1)))),
         ("2^70 beams", 422, "beams", upload(beams=2**70)),
-        ("a million candidates", 422, "candidates", upload(candidates=1_000_000)),
         ("more candidates than beams", 422, "beams", upload(candidates=3, beams=2)),
         ("an empty box", 422, "ignore", upload(ignore="[[5, 5, 5, 9]]")),
         ("65 boxes", 422, "ignore", upload(ignore=["0,0,1,1"] * 65)),
         ("boxes that are deep", 422, "ignore", upload(ignore="[" * 4000)),
         ("a path for a mask", 400, "ignore", upload(ignore="mask.png")),
-        ("a model of another version", 404, "model", upload(model="models:/captioner/1")),
         ("a model of two lines", 404, "model", upload(model="demo\r\nX-Injected: 1")),
         ("a model of 10,000 letters", 422, "model", upload(model="x" * 10_000)),
         ("an unknown field", 422, "befor", upload(befor="x")),
@@ -122,15 +127,12 @@ CHAT_ROWS = [
     Bad(f"a chat: {name}", status, param, body if callable(body) or "content" in body else {"json": body}, CHAT)
     for name, status, param, body in [
         ("an address", 400, "messages.0.content.2.image_url.url", conversation(BEFORE, "https://127.0.0.1:8265/")),
-        ("an SVG", 400, "messages.0.content.2.image_url.url", conversation(BEFORE, url(SVG, "image/svg+xml"))),
         ("no base64", 400, "messages.0.content.2.image_url.url", conversation(BEFORE, "data:image/png;base64,####")),
         ("a mask that is an address", 400, "ignore", conversation(ignore="https://127.0.0.1/mask.png")),
         ("a truncated PNG, streamed", 400, "messages.0.content.1.image_url.url",
          conversation(url(picture()[:60]), AFTER, stream=True)),
-        ("half of a JSON", 400, None, raw(CHAT_TEXT[:-40])),
         ("100,000 brackets, closed", 400, None, raw(b"[" * 100_000 + b"]" * 100_000)),
         ("bytes that are no UTF-8", 400, None, raw(b'{"messages":"\xff\xfe"}')),
-        ("a list instead of an object", 422, None, raw(b"[]")),
         ("half a surrogate as model", 422, "model", raw(CHAT_TEXT[:-1] + b',"model":"\\udfff"}')),
         ("a million elements", 413, None, lambda: raw(b'{"messages":[' + b"[]," * 1_000_000 + b"[]]}")),
         ("JSON as text", 422, None, raw(CHAT_TEXT, "text/plain")),
@@ -155,7 +157,6 @@ HEAD_ROWS = [
     *(
         Bad(name, status, "before" if status == 422 else None, JSON_FORM, lines=lines)
         for name, status, lines in [
-            ("an id with line breaks, encoded", 422, ("X-Request-ID: a%0d%0aSet-Cookie:x=1",)),
             ("an id with a folded line", 0, ("X-Request-ID: a", " Set-Cookie: x=1")),
             ("an id of 5,000 letters", 422, (f"X-Request-ID: {'x' * 5_000}",)),
             ("two lengths", 0, ("Content-Length: 2", "Content-Length: 3")),
@@ -163,7 +164,6 @@ HEAD_ROWS = [
             ("another path by header", 422, ("X-Original-URL: /metrics", "X-Rewrite-URL: /metrics")),
             ("forwarded for this machine", 401, ("Authorization: ", "X-Forwarded-For: 127.0.0.1")),
             ("a cross-site page", 403, ("Sec-Fetch-Site: cross-site",)),
-            ("a same-site page", 403, ("Sec-Fetch-Site: same-site", "Origin: http://127.0.0.1:9")),
             ("a page of no origin", 403, ("Origin: null",)),
             ("a page whose name begins as an allowed one's", 403, (f"Origin: {TOOLS}.foreign.example",)),
         ]
@@ -182,10 +182,8 @@ PATH_ROWS = [
         ("/..%2f..%2f..%2f..%2fetc%2fpasswd", 404, None, "GET"),
         ("/web/..%2fconfig.py", 404, None, "GET"),
         ("/v1/models/%2e%2e%2f%2e%2e%2fetc%2fpasswd", 404, "model", "GET"),
-        ("/v1/models/%ff%fe", 404, "model", "GET"),
         (f"/v1/models/{'x' * 5_000}", 404, "model", "GET"),
         (CAPTIONS, 405, None, "GET"),
-        ("/v1/models", 405, None, "DELETE"),
         (CAPTIONS, 405, None, "TRACE"),
     ]
 ]
@@ -205,19 +203,13 @@ def send(client: httpx2.Client, bad: Bad) -> tuple[HTTPResponse, bytes] | None:
     lines = [f"{name}: {value}" for name, value in fields.items() if value is not None and name not in replaced]
     head = "\r\n".join([f"{bad.method} {bad.path} HTTP/1.1", *lines, *bad.lines, "", ""])
     with connect(client) as connection:
-        try:
+        with suppress(ConnectionError):  # refused while it was being sent: the response can still be read
             connection.sendall(head.encode("latin-1") + body)
-        except TimeoutError:
-            raise
-        except OSError:
-            pass  # refused while it was being sent: the response can still be read
         response = HTTPResponse(connection, method=bad.method)
         try:
             response.begin()
             return response, response.read()
-        except TimeoutError:
-            raise
-        except (OSError, ValueError, EOFError):
+        except (ConnectionError, ValueError, EOFError):
             return None
 
 

@@ -1,45 +1,47 @@
-"""What HTTP does not show of a replica: what a captioner loads and whose parts count in a batch of requests, how
-requests share calls and batches, and decoders, which are given up in time and free for the next image."""
+"""What HTTP does not show of replicas and fronts: what a captioner loads, how requests share calls, decoders that
+are given up in time, and what Ray is told: metrics, the pairs by which it scales, log lines."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import shutil
+import inspect
+import json
 import struct
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
-import torch
+from ray.serve.config import AutoscalingConfig, AutoscalingContext
 
 from idc.captioning.apply import Pixels
-from idc.captioning.loading import AUTO, SHIPPED, LoadConfig, artifact_folder
+from idc.captioning.contract import Candidate, Description
+from idc.captioning.loading import AUTO, SHIPPED, LoadConfig
 from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import decode_image, encode_png
 from idc.systems import OBJECTS, REGIONS
-from idc.training.artifact import CONFIG, write_artifact
-from serve.backend import EncodedPair, Options, Overloaded, PairResult
+from serve.backend import EncodedPair, Options, PairResult
 from serve.batching import Batcher
 from serve.captioner import ServedCaptioner
+from serve.context import RequestContext
 from serve.decoding import Decoders, PixelRoom
 from serve.deployment.model import Model
-from serve.versions import Resolver
-from tests.serve.bodies import picture
+from serve.deployment.scaling import PAIRS, by_pairs
+from serve.log import forward, log
+from serve.prometheus import ServingMetrics
+from tests.serve.bodies import BOTTLES, RENDERED, picture
 from tests.serve.local import described, local_config
 from tests.serve.test_captions import DISKS
-from tests.serve.test_openai import BOTTLES, RENDERED
 from tests.serve.waiting import happens, in_loop
 
 SMALL, LARGE = picture(), picture(1200, 1000)
-SIDE = 5000
-_HEAD = struct.pack("<IHHIIiiHHIIiiII", 0, 0, 0, 54 + 1024, 40, SIDE, SIDE, 1, 8, 1, 0, 0, 0, 256, 0)
+_HEAD = struct.pack("<IHHIIiiHHIIiiII", 0, 0, 0, 54 + 1024, 40, 5000, 5000, 1, 8, 1, 0, 0, 0, 256, 0)
 SLOW = EncodedPair(b"BM" + _HEAD + bytes(1024) + b"\1\5" * 2**23, SMALL)
 """A BMP of runs of one pixel each, which Pillow decodes in Python: seconds for these 16 MiB."""
 LONG_S = 3600.0
@@ -230,67 +232,11 @@ async def test_a_caller_that_leaves_takes_its_items_along_and_the_last_one_the_c
 async def test_a_shared_call_does_not_belong_to_the_request_that_began_it() -> None:
     """Serve cancels the calls made in a request's context when its client leaves."""
     squares = Squares()
+    squares.release(1)
     joiner = Batcher(squares.call, max_items=2, wait_s=LONG_S)
-    squares.release(2)
     REQUEST.set("mine")
     await joiner.submit("a", [1])
-    await joiner.submit("a", [1, 2])
-    assert squares.contexts == ["none", "none"]
-
-
-@in_loop
-async def test_all_keys_that_wait_share_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    squares, loop, timers = Squares(), asyncio.get_running_loop(), list[float]()
-    joiner, call_at = Batcher(squares.call, max_items=100, wait_s=LONG_S), loop.call_at
-
-    def recorded(when: float, *arguments: Any) -> asyncio.Handle:
-        timers.append(when)
-        return call_at(when, *arguments)
-
-    monkeypatch.setattr(loop, "call_at", recorded)
-    first = [task for key in "abcd" for task in await asked(joiner, [1], key=key)]
-    await happens(lambda: len(squares.calls) == 4)
-    others = [task for _ in range(10) for key in "abcd" for task in await asked(joiner, [2], key=key)]
-    assert len([when for when in timers if when > loop.time() + LONG_S / 2]) == 1
-    squares.release(8)
-    assert await asyncio.gather(*first, *others) == [[1]] * 4 + [[4]] * 40
-    assert squares.calls[4:] == [(key, [2] * 10) for key in "abcd"]
-
-
-# -- versions
-
-
-def replica(**models: str) -> Model:
-    """Without Ray, and without any captioner as yet."""
-    replica = Model.__new__(Model)
-    replica._config, replica._resolver = local_config(models), Resolver()
-    replica._loading, replica._captioners, replica._not_before = replica._config.loading, {}, {}
-    replica._statuses = {status.name: status for status in replica._config.unknown_models()}
-    return replica
-
-
-def test_contents_that_change_between_the_look_up_and_the_load_are_not_served(tmp_path: Path) -> None:
-    source = str(shutil.copytree(artifact_folder(SHIPPED), tmp_path / "artifact"))
-    loading = replica(mine=source)
-    version = loading._resolver.resolve(source)
-    loading._load(source, version)
-    with (tmp_path / "artifact" / CONFIG).open("a") as config:
-        config.write("\n")
-    with pytest.raises(ValueError, match="artifact has changed since it was looked up"):
-        loading._load(source, version)
-    loading._load(source, loading._resolver.resolve(source))
-
-
-@in_loop
-async def test_each_name_of_contents_that_cannot_be_loaded_has_its_fault(tmp_path: Path) -> None:
-    broken = write_artifact(tmp_path / "a", system="twincap", config={"none": 1}, state_dict={"w": torch.zeros(2)})
-    failing = replica(first=str(broken), second=str(shutil.copytree(broken, tmp_path / "b")))
-    first, second = await failing._refresh()
-    assert (first[:14], second[:15]) == ("models.first: ", "models.second: ")
-    for name in ("first", "second"):
-        with pytest.raises(Overloaded, match=r"^sha256:\w+ cannot be served; see the server log"):
-            await failing.caption(name, [], Options())
-    assert await failing._refresh() == [], "they are not tried again at once"
+    assert squares.contexts == ["none"]
 
 
 # -- decoders
@@ -317,15 +263,15 @@ def decoders_end_with_their_pool() -> Iterator[None]:
     assert not alive
 
 
-@pytest.mark.parametrize(("data", "processes"), [(SMALL, 0), (LARGE, 1)])
 @in_loop
-async def test_pixels_are_those_of_decode_image(data: bytes, processes: int) -> None:
+async def test_pixels_are_those_of_decode_image_of_large_ones_in_another_process() -> None:
     pool = Decoders(1, 60)
-    pixels = (await pool.pair(EncodedPair(SMALL, data))).pixels
-    assert isinstance(pixels, Pixels)
-    assert np.array_equal(pixels.after, decode_image(data))
-    assert pixels.after.flags.writeable
-    assert len(decoders()) == processes
+    for processes, data in enumerate((SMALL, LARGE)):
+        pixels = (await pool.pair(EncodedPair(SMALL, data))).pixels
+        assert isinstance(pixels, Pixels)
+        assert np.array_equal(pixels.after, decode_image(data))
+        assert pixels.after.flags.writeable
+        assert len(decoders()) == processes
 
 
 @in_loop
@@ -366,7 +312,6 @@ async def test_health_watches_decoding() -> None:
         await replica.check_health()
     hung.cancel()
     await happens(lambda: replica._decoders.running_since is None)
-    await replica.check_health()
 
 
 @in_loop
@@ -397,3 +342,74 @@ async def test_pairs_wait_for_room_for_their_pixels_in_their_order() -> None:
     await happens(lambda: begun == [0, 1, 2, 3])
     doors[3].set()
     await tasks[3]
+
+
+# -- what Ray is told
+
+
+def test_ray_gets_the_numbers_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That they reach the port of a node is Ray's part."""
+    from ray.serve import metrics as serve_metrics
+    from ray.util import metrics
+
+    in_ray: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    for kind, method in ((metrics.Counter, "inc"), (metrics.Gauge, "set"), (metrics.Histogram, "observe")):
+        plain = getattr(kind, method)
+
+        def both(metric, value, tags, plain=plain):  # type: ignore[no-untyped-def]  # as Ray's own
+            plain(metric, value, tags)  # which refuses unknown tags
+            key = metric.info["name"], tuple(tags.values())
+            in_ray[key] = value if isinstance(metric, metrics.Gauge) else in_ray[key] + value
+
+        monkeypatch.setattr(kind, method, both)
+    served = ServingMetrics(serve_metrics)
+    context = RequestContext("one")
+    context.route, context.status = "/v1/captions", 200
+    captioned = PairResult(Description((Candidate("the red cube moved", -0.1),)))
+    served.wait(3)
+    served.pairs([captioned, captioned, PairResult(error="after: not an image")])
+    served.pairs([])
+    served.wait(1)
+    served.request(context)
+    assert 0 < in_ray.pop(("idc_request_seconds", ("/v1/captions",))) < 60
+    assert in_ray == {
+        ("idc_requests", ("/v1/captions", "200")): 1,
+        ("idc_pairs", ("captioned",)): 2,
+        ("idc_pairs", ("refused",)): 1,
+        ("idc_pairs_waiting", ()): 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("pairs", "queued", "replicas"),
+    [({"one": 32.0, "other": 16.0}, 0, 3), ({"one": 8.0, "other": 0.0}, 8, 1), (None, 0, 0)],
+)
+def test_pairs_of_all_replicas_and_calls_that_wait_decide_how_many_there_are(
+    pairs: dict[str, float] | None, queued: float, replicas: float
+) -> None:
+    """With a target of 16 pairs for each."""
+    parameters = inspect.signature(AutoscalingContext).parameters.values()
+    values: dict[str, Any] = {each.name: None for each in parameters if each.default is each.empty}
+    values |= {"total_queued_requests": queued, "aggregated_metrics": pairs and {PAIRS: pairs}}
+    values |= {"config": AutoscalingConfig(target_ongoing_requests=16)}
+    assert by_pairs(AutoscalingContext(**values))[0] == pytest.approx(replicas)
+
+
+def test_log_lines_of_replicas_stay_as_they_are_and_others_become_entries(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without ``verbose`` only failures are printed, a line that was cut off among them."""
+    log(event="request", status=200)
+    log(event="request", status=422, error="not_an_image")
+    log(event="request", status=500, failure="Traceback ...")
+    log(event="model_failed", model="demo", error="damaged")
+    lines = capsys.readouterr().out.splitlines()
+    cut = lines[0][:40]
+    others = ["\x1b[33mWARNING\x1b[0m 2026 a replica died", "", '{"time": 3']
+    batch = {"lines": [*lines, *others], "actor_name": "Front", "pid": 7}
+    forward(batch)
+    forward({"lines": ["======== Autoscaler status"], "pid": "autoscaler"})
+    forward({**batch, "lines": [*lines, "noise of a worker", cut]}, verbose=False)
+    printed = capsys.readouterr()
+    same, added = printed.out.splitlines()[: len(lines)], map(json.loads, printed.out.splitlines()[len(lines) :])
+    assert (same, printed.err.splitlines()) == (lines, [*lines[2:], cut])
+    fields = [(entry["event"], entry["process"], entry["message"]) for entry in added]
+    assert fields == [("output", "Front", "WARNING 2026 a replica died"), ("output", "Front", '{"time": 3')]

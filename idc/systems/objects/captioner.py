@@ -1,8 +1,13 @@
-"""The captioner of what changed: objects by name where a detector recognises them, else regions."""
+"""The captioner of what changed, objects by name where a detector recognises them, else regions; and ``objects`` and
+``regions`` in the place of an artifact."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -23,23 +28,27 @@ from idc.captioning.contract import (
     beams_of,
 )
 from idc.captioning.objects_config import NONE, ObjectsConfig
+from idc.data.remote_copies import cache_root
+from idc.systems import REGIONS
 from idc.systems.objects.claims import Changes, Named, object_claims, other_regions, region_claims
-from idc.systems.objects.comparison import Comparison, compare
-from idc.systems.objects.detectors import Detector, embedded_installed, load_detector
+from idc.systems.objects.comparison import compare
+from idc.systems.objects.detectors import Detector, detector_identity, embedded_installed, load_detector
 from idc.systems.objects.exact import exact_changes, is_exact_pair
-from idc.systems.objects.sentence import sentence_of
 from idc.systems.objects.text import reads_text, word_claims
 from idc.systems.objects.wording import (
     INCOMPARABLE,
     OBJECT,
     light_sentence,
     region_sentence,
+    sentence_of,
     unchanged_sentence,
 )
-from idc.training.artifact import read_artifact
+from idc.training.artifact import CONFIG, read_artifact, write_artifact
 
 _SIDE = 1600
 """Longer side to which larger photographs are reduced: neither objects nor words need more."""
+_VERSION = 3
+"""Incremented when the same pairs would get other captions: results are stored by the artifact's contents."""
 _HIDDEN = "positions differ, and a change cannot be told from what the other view hides"
 
 
@@ -111,12 +120,15 @@ class ObjectsCaptioner(Captioner):
         boxes = [*named.places, *changes.places(words)]
         if self._detector is None:
             regions = region_claims(changes, range(len(changes.regions)))
-            text = _region_text(changes, words)
+            sentences = [region_sentence(changes.regions, comparison)] if changes.regions or not words else []
+            text = " ".join([*sentences, sentence_of(words, explained=False)] if words else sentences)
         else:
             # Where the camera moved, what the other view hides differs too, and only a named object is no background.
             regions = [] if comparison.moved else region_claims(changes, other_regions(changes, boxes))
             explained = named.complete and not changes.unexplained(boxes)
-            text = _sentence([*named.claims, *words, *regions], explained, comparison)
+            text = unchanged_sentence("Nothing", comparison)
+            if all_claims := [*named.claims, *words, *regions]:
+                text = f"{sentence_of(all_claims, explained)}{light_sentence(comparison.light)}"
         claims = (*named.claims, *words, *regions)
         confidence = min((claim.confidence for claim in claims), default=1 / (1 + ratio))
         doubt = _HIDDEN if comparison.moved and not (self._detector and claims) else None
@@ -185,15 +197,25 @@ def _shared(config: ObjectsConfig) -> ObjectsCaptioner:
     return ObjectsCaptioner(config)
 
 
-def _region_text(changes: Changes, words: Sequence[Claim]) -> str:
-    text = region_sentence(changes.regions, changes.comparison)
-    if not words:
-        return text
-    words_text = sentence_of(words, explained=False)
-    return f"{text} {words_text}" if changes.regions else words_text
-
-
-def _sentence(claims: Sequence[Claim], explained: bool, comparison: Comparison) -> str:
-    if not claims:
-        return unchanged_sentence("Nothing", comparison)
-    return f"{sentence_of(claims, explained)}{light_sentence(comparison.light)}"
+def objects_folder(name: str, config: ObjectsConfig | None = None) -> str:
+    """The folder of the artifact with these settings, made in the cache at the first use;
+    :data:`idc.systems.REGIONS` has no detector. It holds no weights. ValueError: the detector is not on this
+    machine, or cannot be used."""
+    settings = config or ObjectsConfig()
+    if name == REGIONS:
+        settings = settings.model_copy(update={"detector": NONE})
+    contents = {
+        "version": _VERSION,
+        **settings.model_dump(mode="json"),
+        "text": reads_text() if settings.text is None else settings.text,
+        "detector_identity": detector_identity(settings.detector),
+    }
+    key = hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()[:12]
+    target = cache_root() / f"{name}-{key}"
+    with (target.parent / f".{target.name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (target / CONFIG).is_file():
+            purpose = "Names what differs between two images, without training on pairs."
+            write_artifact(target, system="objects", config=contents, state_dict={}, purpose=purpose)
+    os.utime(target)  # the cache drops what is not used
+    return str(target)

@@ -15,7 +15,7 @@ from idc.captioning.contract import Claim, ClaimKind
 from idc.systems.objects.comparison import Comparison
 from idc.systems.objects.detectors import Detector
 from idc.systems.objects.geometry import Box, box_area, box_cover, box_iou, enlarged_box, rounded_box, warped_box
-from idc.systems.objects.wording import MIXED, OBJECT, REGION, joined, region_of, where_of
+from idc.systems.objects.wording import FAMILIES, MIXED, OBJECT, REGION, joined, region_of, where_of
 
 _SIDE = 1280
 """Longer side at which objects are detected, in pixels; detectors take 300 to 640, of a crop too."""
@@ -56,11 +56,6 @@ not evened out, stay below it."""
 _MATTERS = 0.004
 """Share of the image below which a region is not claimed next to named objects."""
 
-FAMILIES = {
-    **dict.fromkeys(("car", "bus", "truck", "train"), "vehicle"),
-    **dict.fromkeys(("cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe"), "animal"),
-}
-"""Classes that detectors take for each other -> what is said where views disagree."""
 VAGUE = {
     **dict.fromkeys(("horse", "sheep", "cow"), "animal"),
     **dict.fromkeys(
@@ -306,10 +301,14 @@ class _Detection(NamedTuple):
 
 def _merged(detections: Sequence[_Detection], names: Sequence[str]) -> list[Instance]:
     """The detections of one family at one place, from all views, as one object."""
+
+    def is_one(box: Box, other: Box) -> bool:
+        return box_iou(box, other) > 0.45 or (box_cover(box, other) > 0.8 and box_cover(other, box) > 0.3)
+
     groups: list[list[_Detection]] = []
     for detection in sorted(detections, key=lambda detection: (-detection.score, detection)):
         for group in groups:
-            if detection.family == group[0].family and _one_object(detection.box, group[0].box):
+            if detection.family == group[0].family and is_one(detection.box, group[0].box):
                 group.append(detection)
                 break
         else:
@@ -429,7 +428,3 @@ def _same(item: Instance, other: Instance) -> bool:
     return box_iou(smaller, larger) > 0.3 or (
         box_cover(smaller, larger) > 0.7 and box_area(larger) < _CUT_OFF * box_area(smaller)
     )
-
-
-def _one_object(box: Box, other: Box) -> bool:
-    return box_iou(box, other) > 0.45 or (box_cover(box, other) > 0.8 and box_cover(other, box) > 0.3)

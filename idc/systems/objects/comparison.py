@@ -16,8 +16,8 @@ _MIN_SIDE = 32
 THRESHOLD = 13.5
 """Difference of colour that a region reaches somewhere: in CIELAB, where 2.3 is a just noticeable difference. A region
 extends to a third of it."""
-_LIGHTNESS = 0.7
-"""Weight of the lightness: shadows and reflections change it, and hardly the hue."""
+_WEIGHTS = np.array([0.7, 1, 1], np.float32)
+"""Of lightness, a and b: shadows and reflections change lightness, and hardly the hue."""
 _SMOOTHING = 1.2
 """Standard deviation of the blur of both images, in pixels; of noisy ones it is larger."""
 _TOLERANCE = 0.005
@@ -77,7 +77,8 @@ def compare(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = 
     aligned = align(first, second, reach)
     noise = max(noise_of(aligned.before), noise_of(second))
     sigma = _SMOOTHING * (1 + 33 * noise)
-    colour, other = (_lab(cv2.GaussianBlur(image, (0, 0), sigma)) for image in (aligned.lit, second))
+    blurred = (cv2.GaussianBlur(image, (0, 0), sigma) for image in (aligned.lit, second))
+    colour, other = (cv2.cvtColor(image, cv2.COLOR_RGB2LAB) * _WEIGHTS for image in blurred)
     inner = cv2.erode(aligned.valid.astype(np.uint8), _disk(reach + 1), borderValue=1) > 0
     if counted is not None:
         # Where any pixel of a reduced one does not count, it does not count.
@@ -98,6 +99,7 @@ def compare(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = 
         and not share_in_agreement(aligned.lit, second, rest, noise, _TEXTURED) < _COMPARABLE
     )
     levels = (float(image[rest].mean()) if rest.any() else 1.0 for image in (aligned.before, second))
+    weak = np.linalg.norm(colour - other, axis=2)[far] > threshold / 3  # a single pixel may be noise
     return Comparison(
         before=aligned.before,
         after=second,
@@ -107,15 +109,10 @@ def compare(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = 
         regions=regions,
         comparable=comparable,
         moved=aligned.shift > reach,
-        small=threshold > THRESHOLD or _weak_parts(np.linalg.norm(colour - other, axis=2)[far], threshold),
+        small=threshold > THRESHOLD or int(weak.sum()) > 4,
         shaded=any(shaded),
         light=brightness_ratio(*levels),
     )
-
-
-def _weak_parts(difference: np.ndarray, threshold: float) -> bool:
-    """Whether a few pixels (a single one may be noise) exceed a third of the threshold."""
-    return int((difference > threshold / 3).sum()) > 4
 
 
 def _only_lighter(
@@ -158,10 +155,6 @@ def _difference(first: np.ndarray, second: np.ndarray, reach: int, sigma: float)
 
 def _disk(radius: int) -> np.ndarray:
     return cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * radius + 1, 2 * radius + 1))
-
-
-def _lab(image: np.ndarray) -> np.ndarray:
-    return cv2.cvtColor(image, cv2.COLOR_RGB2LAB) * np.array([_LIGHTNESS, 1, 1], np.float32)
 
 
 def _scale(image: np.ndarray, other: np.ndarray) -> np.ndarray:

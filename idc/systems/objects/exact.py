@@ -15,15 +15,7 @@ import cv2
 import numpy as np
 
 from idc.captioning.contract import Candidate, Claim, ClaimKind, Description, Region, equal_outside
-from idc.systems.objects.geometry import (
-    PixelBox,
-    around,
-    around_all,
-    box_area,
-    boxes_overlap,
-    shifted_box,
-    slices_of,
-)
+from idc.systems.objects.geometry import PixelBox, around, around_all, box_area, boxes_overlap, shifted_box, slices_of
 from idc.systems.objects.pixel_changes import (
     Move,
     clusters_of,
@@ -33,8 +25,8 @@ from idc.systems.objects.pixel_changes import (
     unmoved_pixels,
     whole_moves,
 )
-from idc.systems.objects.text import quoted, read_words, words_clause
-from idc.systems.objects.wording import colour_of, where_of, with_article
+from idc.systems.objects.text import read_words
+from idc.systems.objects.wording import colour_of, quoted, where_of, with_article, words_clause
 
 IDENTICAL = "The two images are identical."
 ONLY_RENDERING = "No visible change: the images are the same up to anti-aliasing and compression."
@@ -89,9 +81,10 @@ class _Words(NamedTuple):
 
     def changed(self) -> tuple[list[_Word], list[_Word]]:
         """The words that the other image has not, or less often; none if only the gaps were read otherwise."""
-        if _letters(self.before) == _letters(self.after):
+        keys = [[word.key for word in words] for words in self]
+        if "".join(keys[0]) == "".join(keys[1]):
             return [], []
-        return _without(self.before, self.after), _without(self.after, self.before)
+        return _without(self.before, keys[1]), _without(self.after, keys[0])
 
 
 def is_exact_pair(before: np.ndarray, after: np.ndarray) -> bool:
@@ -145,7 +138,7 @@ def exact_changes(
         said += _move_claims(move, [(clusters[number].box, words[number]) for number in row], different.shape)
     for number in left:
         said += _cluster_claims(before, after, clusters[number], words[number])
-    said.sort(key=lambda entry: (not _is_reading(entry[0]), -max(map(box_area, _boxes_of(entry[0])))))
+    said.sort(key=lambda entry: _rank(entry[0]))
     boxes = [cluster.box for cluster in clusters] + [move.after for move in moves]
     regions = sorted(
         (_region(box, before, after, different) for box in boxes if different[slices_of(box)].any()),
@@ -195,23 +188,16 @@ def _move_claims(move: Move, row: list[tuple[PixelBox, _Words]], size: tuple[int
     way = "moved " + " and ".join(f"{direction} by {length} px" for length, direction in directions if length)
     if not row:
         return [(claim, f"a region of {_measured(move.after)} {claim.where} {way}")]
-    box = around_all([box for box, _ in row])
-    words = [
-        word
-        for _, read in sorted(row, key=lambda entry: entry[0][0])
-        for word in (read.after if dy > 0 else read.before)
-    ]
-    text = _quoted(words)
-    kind: ClaimKind = "appeared" if dy > 0 else "gone"
+    is_new, box = dy > 0, around_all([box for box, _ in row])
+    words = [word for _, read in sorted(row, key=lambda entry: entry[0][0]) for word in read[is_new]]
+    text, where = _quoted(words), where_of(box, size)
     confidence = min((word.confidence for word in words), default=1.0)
-    where = where_of(box, size)
-    if dy > 0:
-        added = Claim(kind, "row", 1, where, None, box, confidence, after=text)
-    else:
-        added = Claim(kind, "row", 1, where, box, None, confidence, before=text)
-    quoted = f' with the words "{text}"' if text else ""
-    clause = f"a row{quoted} was {'added' if dy > 0 else 'removed'} {where}"
-    return [(added, f"{clause}, and everything below {way}"), (claim, "")]
+    kind: ClaimKind = "appeared" if is_new else "gone"
+    quoted_words = f' with the words "{text}"' if text else ""
+    clause = f"a row{quoted_words} was {'added' if is_new else 'removed'} {where}, and everything below {way}"
+    boxes = (None if is_new else box, box if is_new else None)
+    row_claim = Claim(kind, "row", 1, where, *boxes, confidence, None if is_new else text, text if is_new else None)
+    return [(row_claim, clause), (claim, "")]
 
 
 def _cluster_claims(before: np.ndarray, after: np.ndarray, cluster: _Cluster, words: _Words) -> list[tuple[Claim, str]]:
@@ -243,14 +229,12 @@ def _words_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster, words
     grounds = _grounds(before, cluster) | _grounds(after, cluster)
     if colours[0] != colours[1] and not {colours[0].code, colours[1].code} & grounds:
         names = _names(*colours)
-        return Claim(
-            "changed", "words", 1, where, box, box, 1.0, *names
-        ), f"{text} changed from {names[0]} to {names[1]}"
+        claim = Claim("changed", "words", 1, where, box, box, 1.0, *names)
+        return claim, f"{text} changed from {names[0]} to {names[1]}"
     heights = [np.median([word.box[3] - word.box[1] for word in read]) for read in words]
-    look = (
-        "became larger" if heights[1] > 1.1 * heights[0] else "became smaller" if heights[0] > 1.1 * heights[1] else ""
-    )
-    return Claim("changed", "words", 1, where, box, box, 1.0), f"{text} {look or 'changed in look'}"
+    look = "became larger" if heights[1] > 1.1 * heights[0] else "changed in look"
+    look = "became smaller" if heights[0] > 1.1 * heights[1] else look
+    return Claim("changed", "words", 1, where, box, box, 1.0), f"{text} {look}"
 
 
 class _Colour(NamedTuple):
@@ -260,14 +244,10 @@ class _Colour(NamedTuple):
     share: float
 
     @property
-    def rgb(self) -> tuple[int, int, int]:
-        """Red, green and blue."""
-        return self.code >> 16, self.code >> 8 & 255, self.code & 255
-
-    @property
     def name(self) -> str:
         """In words."""
-        return colour_of(np.array([self.rgb], np.float32) / 255)
+        rgb = [self.code >> shift & 255 for shift in (16, 8, 0)]
+        return colour_of(np.array([rgb], np.float32) / 255)
 
 
 def _colour(pixels: np.ndarray) -> _Colour:
@@ -333,12 +313,7 @@ def _is_border(mask: np.ndarray) -> bool:
     if min(mask.shape) < 3 * _LINE:
         return False
     inside = mask[_LINE:-_LINE, _LINE:-_LINE].sum()
-    sides = (
-        mask[:_LINE].any(axis=0),
-        mask[-_LINE:].any(axis=0),
-        mask[:, :_LINE].any(axis=1),
-        mask[:, -_LINE:].any(axis=1),
-    )
+    sides = [strip.any(axis=0) for turned in (mask, mask.T) for strip in (turned[:_LINE], turned[-_LINE:])]
     return bool(inside <= 0.05 * mask.sum() and all(side.mean() >= 0.4 for side in sides))
 
 
@@ -349,26 +324,19 @@ def _region(box: PixelBox, before: np.ndarray, after: np.ndarray, different: np.
     return Region(box, float(mask.sum() / different.size), where_of(box, different.shape[:2]), *names)
 
 
+def _rank(claim: Claim) -> tuple[bool, float]:
+    """Readings first, then the largest."""
+    is_reading = claim.object in ("row", "words") and claim.kind != "changed"
+    return not is_reading, -max(box_area(box) for box in (claim.box_before, claim.box_after) if box is not None)
+
+
 def _measured(box: PixelBox) -> str:
     return f"{box[2] - box[0]} x {box[3] - box[1]} px"
 
 
-def _is_reading(claim: Claim) -> bool:
-    return claim.object in ("row", "words") and claim.kind != "changed"
-
-
-def _boxes_of(claim: Claim) -> list[PixelBox]:
-    return [box for box in (claim.box_before, claim.box_after) if box is not None]
-
-
-def _letters(words: list[_Word]) -> str:
-    return "".join(word.key for word in words)
-
-
-def _without(words: list[_Word], others: list[_Word]) -> list[_Word]:
-    """The words that the others do not have, or have less often."""
-    left = Counter(word.key for word in others)
-    remaining = []
+def _without(words: list[_Word], keys: list[str]) -> list[_Word]:
+    """The words whose keys are not among these, or less often."""
+    left, remaining = Counter(keys), []
     for word in words:
         left[word.key] -= 1
         if left[word.key] < 0:

@@ -252,27 +252,20 @@ def whole_moves(before: np.ndarray, after: np.ndarray, different: np.ndarray) ->
         for number, box in enumerate(boxes, 1)
         if unmoved[slices_of(box)][labels[slices_of(box)] == number].mean() > _PART
     ]
-    return [move for move in moves if not any(_is_inside(move.after, box) for box in changed)]
-
-
-def _is_inside(box: PixelBox, other: PixelBox) -> bool:
-    return other[0] <= box[0] and other[1] <= box[1] and box[2] <= other[2] and box[3] <= other[3]
+    return [move for move in moves if not any(around_all([move.after, box]) == box for box in changed)]
 
 
 def together(moves: list[Move]) -> list[Move]:
     """One move for all by the same distance, or by a pixel more or less, as rounding has it; the largest first."""
-    groups: list[list[Move]] = []
+    result: list[Move] = []
     for move in sorted(moves, key=lambda move: -box_area(move.after)):
-        near = (group for group in groups if max(abs(np.subtract(group[0].by, move.by))) <= 1)
-        group = next(near, None)
-        if group is None:
-            groups.append([move])
+        near = (at for at, other in enumerate(result) if max(abs(np.subtract(other.by, move.by))) <= 1)
+        if (at := next(near, None)) is None:
+            result.append(move)
         else:
-            group.append(move)
-    return [
-        Move(group[0].by, *(around_all(list(boxes)) for boxes in list(zip(*group, strict=True))[1:]))
-        for group in groups
-    ]
+            boxes = [around_all([getattr(each, side) for each in (result[at], move)]) for side in ("before", "after")]
+            result[at] = Move(result[at].by, *boxes)
+    return result
 
 
 def _detail(image: np.ndarray) -> np.ndarray:

@@ -1,15 +1,12 @@
 """Words on two images that became others, appeared, or are gone. Read by rapidocr, where it is installed (the extra
-``text``; its models are inside its wheel).
-
-The reader is the slowest part of a comparison: only parts that differ are read, at the image's own size or enlarged.
-There lines of text are detected on both images, those whose letters differ are read on both, and the readings of one
-position are compared."""
+``text``; its models are inside its wheel), only in parts that differ: it is the slowest part of a comparison. Lines of
+text are detected there on both images, and those whose letters differ are read and compared by position."""
 
 from __future__ import annotations
 
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -19,9 +16,8 @@ import numpy as np
 
 from idc.captioning.contract import Claim, ClaimKind
 from idc.systems.objects.alignment import warped_to
-from idc.systems.objects.geometry import Box, box_area, box_iou, boxes_overlap
-from idc.systems.objects.letters import cut_out, difference_of_letters, flattened
-from idc.systems.objects.wording import where_of
+from idc.systems.objects.geometry import Box, box_area, box_iou, boxes_overlap, warped_box
+from idc.systems.objects.wording import quoted, where_of
 from idc.util.cores import usable_cores
 
 _SIDE = 2048
@@ -52,6 +48,10 @@ _SHORTEST = 3
 """Smallest number of letters and digits that appear, are gone, or are quoted without the words beside them."""
 _QUOTED = 6
 """Number of words that a claim quotes."""
+_LETTER = 24
+"""Height at which the pixels of a word are compared."""
+_SHIFT = 3
+"""Displacements of a word that do not count, at that height."""
 _ALIKE = str.maketrans("01i25|", "ollzsl")
 """Characters that the reader takes for others of the same shape (after lower case)."""
 _MISREAD = 0.06
@@ -108,8 +108,8 @@ def word_claims(
     changes: list[WordChange] = []
     budget = float(_BUDGET)
     for box in _joined([_inside(box, size) for box in _parts(before, after, warp)]):
-        area = max(1.0, box_area(box))
-        scale = min(_ENLARGED, max(1.0, _SHORT_SIDE / _short_side(box)), (_PIXELS / area) ** 0.5)
+        area, short_side = max(1.0, box_area(box)), max(1.0, min(box[2] - box[0], box[3] - box[1]))
+        scale = min(_ENLARGED, max(1.0, _SHORT_SIDE / short_side), (_PIXELS / area) ** 0.5)
         if scale**2 * area <= budget:
             budget -= scale**2 * area
             changes += _changes_in(before, after, warp, box, scale)
@@ -123,45 +123,16 @@ def word_claims(
     return [_claim(change, warp, before.shape[:2], size) for change in changes]
 
 
-def words_clause(claim: Claim) -> str:
-    """A claim on words as a clause, without capital and stop."""
-    if claim.before is None and claim.after is None:
-        return f"the words {claim.where} changed"
-    several = any(" " in words for words in (claim.before, claim.after) if words)
-    words = " became ".join(f'"{words}"' for words in (claim.before, claim.after) if words)
-    subject = f"the word{'s' if several else ''} {words}"
-    if claim.kind == "replaced":
-        return f"{subject} {claim.where}"
-    verb = "are" if several else "is"
-    return f"{subject} {verb} {'now' if claim.kind == 'appeared' else 'no longer'} {claim.where}"
-
-
-def quoted(words: Iterable[str]) -> str:
-    """Words as they stand between quotation marks."""
-    return " ".join(words).replace('"', "'")
-
-
 def _claim(change: WordChange, warp: np.ndarray, size_before: tuple[int, int], size: tuple[int, int]) -> Claim:
-    left, top, right, bottom = change.box
-    corners = np.array([[[left, top], [right, top], [right, bottom], [left, bottom]]])
-    box_before: Box | None = _around([cv2.perspectiveTransform(corners, np.asarray(warp, float))[0]])
-    box_after: Box | None = change.box
     kind: ClaimKind = "changed" if change.before is None else "replaced"
-    if change.before == "":
-        kind, box_before = "appeared", None
-    elif change.after == "":
-        kind, box_after = "gone", None
+    kind = "appeared" if change.before == "" else "gone" if change.after == "" else kind
     return Claim(
-        kind=kind,
-        object="words",
-        count=max(1, *(len((words or "").split()) for words in (change.before, change.after))),
-        where=where_of(change.box, size),
-        box_before=box_before and _pixels(box_before, size_before),
-        box_after=box_after and _pixels(box_after, size),
-        confidence=round(change.confidence, 4),
-        before=_shortened(change.before),
-        after=_shortened(change.after),
-    )
+        kind, "words", max(1, *(len((words or "").split()) for words in (change.before, change.after))),
+        where_of(change.box, size),
+        None if kind == "appeared" else _pixels(warped_box(change.box, warp, size_before), size_before),
+        None if kind == "gone" else _pixels(change.box, size),
+        round(change.confidence, 4), _shortened(change.before), _shortened(change.after),
+    )  # fmt: skip
 
 
 def _shortened(words: str | None) -> str | None:
@@ -194,7 +165,10 @@ def _parts(before: np.ndarray, after: np.ndarray, warp: np.ndarray) -> list[Box]
     np.maximum.at(peaks, labels[mask], difference[mask])
     boxes = stats[np.argsort(-peaks[1:], kind="stable") + 1, :4].astype(float)
     boxes[:, 2:] += boxes[:, :2]
-    return [_with_line(tuple(box)) for box in boxes / [*scale, *scale]]
+    boxes /= [*scale, *scale]
+    # With as much of the surroundings as a word may extend to both sides.
+    margins = np.maximum(_MARGIN, (boxes[:, 2:] - boxes[:, :2]).min(axis=1))[:, None] * [[-8, -0.5, 8, 0.5]]
+    return [(float(left), float(top), float(right), float(bottom)) for left, top, right, bottom in boxes + margins]
 
 
 def _reduced(image: np.ndarray) -> tuple[np.ndarray, tuple[float, float]]:
@@ -386,13 +360,6 @@ def _key(words: str) -> str:
     return words.lower().strip(string.punctuation).translate(_ALIKE)
 
 
-def _with_line(box: Box) -> Box:
-    """A box with its surroundings, as much of them as a word may extend to both sides."""
-    left, top, right, bottom = box
-    height = max(_MARGIN, min(bottom - top, right - left))
-    return left - 8 * height, top - height / 2, right + 8 * height, bottom + height / 2
-
-
 def _inside(box: Box, size: tuple[int, int]) -> Box:
     return max(0.0, box[0]), max(0.0, box[1]), min(float(size[1]), box[2]), min(float(size[0]), box[3])
 
@@ -411,10 +378,6 @@ def _joined(boxes: list[Box]) -> list[Box]:
     return joined
 
 
-def _short_side(box: Box) -> float:
-    return max(1.0, min(box[2] - box[0], box[3] - box[1]))
-
-
 def _corners(box: Box) -> np.ndarray:
     return np.array(box, float).reshape(2, 2)
 
@@ -429,3 +392,58 @@ def _around(points: Sequence[np.ndarray]) -> Box:
 def _pixels(box: Box, size: tuple[int, int]) -> tuple[int, int, int, int]:
     left, top, right, bottom = _inside(box, size)
     return int(left), int(top), int(np.ceil(right)), int(np.ceil(bottom))
+
+
+def cut_out(image: np.ndarray, matrix: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """A part of an image at a size; the matrix leads from its pixels to the image's."""
+    height, width = size
+    corners = np.array([[[0, 0], [width, 0], [width, height], [0, height]]], float)
+    bounds = cv2.perspectiveTransform(corners, matrix)[0]
+    # Only the surroundings are filtered, not the whole of a large image.
+    x, y = (max(0, int(low) - 4) for low in bounds.min(0))
+    right, bottom = (int(high) + 5 for high in bounds.max(0))
+    part = image[y:bottom, x:right]
+    if not part.size:
+        return np.zeros((height, width, *image.shape[2:]), image.dtype)
+    reduction = float(
+        max(np.linalg.norm(bounds[1] - bounds[0]) / width, np.linalg.norm(bounds[3] - bounds[0]) / height)
+    )
+    if reduction > 1.5:
+        part = cv2.GaussianBlur(part, (0, 0), reduction / 3)  # a smaller part has not the detail of the image
+    moved = np.array([[1, 0, -x], [0, 1, -y], [0, 0, 1.0]]) @ matrix
+    flags = (cv2.INTER_CUBIC if reduction < 1 else cv2.INTER_LINEAR) | cv2.WARP_INVERSE_MAP
+    return cv2.warpPerspective(part, moved, (width, height), flags=flags, borderMode=cv2.BORDER_REPLICATE)
+
+
+def flattened(image: np.ndarray, quad: np.ndarray, height: int, border: int = 0) -> np.ndarray:
+    """A quadrilateral as a rectangle of a height, with a border of pixels around it."""
+    across, down = (
+        float(np.linalg.norm(quad[a] - quad[b], axis=1).max()) for a, b in (([1, 2], [0, 3]), ([3, 2], [0, 1]))
+    )
+    width = max(height // 2, round(height * across / max(down, 1.0)))
+    ends = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32) + border
+    matrix = cv2.getPerspectiveTransform(ends, quad.astype(np.float32))
+    return cut_out(image, matrix, (height + 2 * border, width + 2 * border))
+
+
+def difference_of_letters(before: np.ndarray, after: np.ndarray, quad: np.ndarray, blur: float = 0.0) -> float:
+    """The difference of two images (float32, (H, W)) in the window, as large as a letter, of a quadrilateral where they
+    differ most: a share of the contrast, whatever their light, at the displacement at which the two agree best, with a
+    blur of both."""
+    first, second = (flattened(image, quad, _LETTER, _SHIFT) for image in (before, after))
+    if blur:
+        first, second = (cv2.GaussianBlur(patch, (0, 0), blur) for patch in (first, second))
+    first = first[_SHIFT:-_SHIFT, _SHIFT:-_SHIFT]
+    height, width = first.shape
+    contrast = max(first.std(), second.std(), 1.0)
+    best = np.inf
+    for y in range(2 * _SHIFT + 1):
+        for x in range(2 * _SHIFT + 1):
+            pair = [
+                (patch - patch.mean()) / max(patch.std(), contrast / 3)
+                for patch in (first, second[y : y + height, x : x + width])
+            ]
+            windows = cv2.blur((pair[0] - pair[1]) ** 2 / 2, (_LETTER // 2, _LETTER))
+            middle = windows[_LETTER // 2, _LETTER // 4 : max(width - _LETTER // 4, _LETTER // 4) + 1]
+            best = min(best, float(middle.max()))
+    return best

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -16,8 +14,7 @@ from idc.metrics.changes import says_no_change
 from idc.systems.objects.captioner import ObjectsCaptioner
 from idc.systems.objects.detectors import Detections
 from idc.systems.objects.geometry import box_cover, box_iou
-from idc.systems.objects.sentence import sentence_of
-from idc.systems.objects.wording import unchanged_sentence
+from idc.systems.objects.wording import sentence_of
 from tests.systems.objects.test_regions import (
     BLUE,
     GREEN,
@@ -28,7 +25,7 @@ from tests.systems.objects.test_regions import (
     ground,
     shifted,
     with_disk,
-)
+)  # fmt: skip
 
 COLOURS = {"red": RED, "blue": BLUE, "green": GREEN}
 CLASSES = {"red": "car", "blue": "person", "green": "bottle"}
@@ -41,14 +38,8 @@ class ColourDetector:
     classes = tuple(CLASSES.values())
     low, high = 0.2, 0.5
 
-    def __init__(
-        self,
-        classes: Mapping[str, str] = CLASSES,
-        scores: Mapping[str, float] | None = None,
-        lone: str = "",
-        shuffled: bool = False,
-    ) -> None:
-        self._classes, self._scores, self._lone, self._shuffled = classes, scores or {}, lone, shuffled
+    def __init__(self, classes: Mapping[str, str] = CLASSES, lone: str = "", shuffled: bool = False) -> None:
+        self._classes, self._lone, self._shuffled, self.scores = classes, lone, shuffled, dict[str, float]()
 
     def detect(self, images: Sequence[np.ndarray]) -> list[Detections]:
         return [self._detect(image, view) for view, image in enumerate(images)]
@@ -59,7 +50,7 @@ class ColourDetector:
             near = (np.abs(image.astype(int) - COLOURS[colour]).max(axis=2) < 40).astype(np.uint8)
             for x, y, width, height, area in cv2.connectedComponentsWithStats(near)[2][1:]:
                 if area > 100 and not (name == self._lone and view):
-                    items.append((self._scores.get(name, 0.9), name, np.array([x, y, x + width, y + height])))
+                    items.append((self.scores.get(name, 0.9), name, np.array([x, y, x + width, y + height])))
         items.sort(key=lambda item: (-item[0], *(item[2] * (-1 if self._shuffled else 1))))
         boxes = np.array([box for _, _, box in items], np.float32).reshape(-1, 4)
         return Detections(boxes, tuple(name for _, name, _ in items), np.array([score for score, *_ in items]))
@@ -73,12 +64,9 @@ def scene(*disks: tuple[str, tuple[int, int]], radius: int = 30) -> np.ndarray:
 
 
 def described(
-    before: np.ndarray,
-    after: np.ndarray,
-    detector: ColourDetector | None = None,
-    counted: np.ndarray | None = None,
+    before: np.ndarray, after: np.ndarray, detector: ColourDetector | None = None, counted: np.ndarray | None = None,
     names: tuple[str, ...] = (),
-) -> Description:
+) -> Description:  # fmt: skip
     captioner = ObjectsCaptioner(ObjectsConfig(mode="photographs", text=False, names=names))
     captioner._detector = detector or ColourDetector()  # type: ignore[misc]
     [description] = captioner.describe([before], [after], counted=[counted])
@@ -194,22 +182,6 @@ def test_what_does_not_count_is_no_claim() -> None:
     assert described(before, after, counted=np.zeros_like(counted)).claims == ()
 
 
-class Faint(ColourDetector):
-    """What is a car in one image is one with a low score in the other."""
-
-    def _detect(self, image: np.ndarray, view: int) -> Detections:
-        boxes, names, scores = super()._detect(image, view)
-        return Detections(boxes, tuple("car" for _ in names), np.where(np.array(names) == "person", 0.25, scores))
-
-
-class Flickering(ColourDetector):
-    """Sees bottles only where there is no person."""
-
-    def detect(self, images: Sequence[np.ndarray]) -> list[Detections]:
-        self._classes = {"red": "car"} if (np.abs(images[0].astype(int) - BLUE).max(axis=2) < 60).any() else CLASSES
-        return super().detect(images)
-
-
 class Torn(ColourDetector):
     """Names things differently in each view."""
 
@@ -218,7 +190,6 @@ class Torn(ColourDetector):
         return Detections(boxes, tuple("boat" if view % 2 else "bottle" for _ in names), scores)
 
 
-UNNAMED = ("changed", "region", 1, "on the left")
 DOUBTS = {
     "hidden behind": ([("red", MIDDLE, 16)], [("blue", MIDDLE, 40)], None, ("appeared", "person", 1, "in the middle")),
     "uncovered": ([("blue", MIDDLE, 40)], [("red", MIDDLE, 16)], None, ("gone", "person", 1, "in the middle")),
@@ -226,9 +197,7 @@ DOUBTS = {
         [("red", MIDDLE, 30)], [("red", MIDDLE, 30), ("blue", (160, 140), 22)], None,
         ("appeared", "person", 1, "in the middle"),
     ),
-    "in one view alone": ([], [("red", LEFT, 30)], ColourDetector(lone="car"), UNNAMED),
-    "a trace of its class": ([("red", LEFT, 30)], [("blue", LEFT, 30)], Faint(), UNNAMED),
-    "flickering": ([("green", RIGHT, 30)], [("green", RIGHT, 30), ("blue", LEFT, 30)], Flickering(), UNNAMED),
+    "in one view alone": ([], [("red", LEFT, 30)], ColourDetector(lone="car"), ("changed", "region", 1, "on the left")),
     "views that differ": ([], [("red", LEFT, 30)], Torn(), ("appeared", "object", 1, "on the left")),
 }  # fmt: skip
 
@@ -262,7 +231,7 @@ def test_names_that_are_not_sure_are_said_vaguely(
     before, after = scene(*([("blue", LEFT)] if first else [])), scene(("red", LEFT))
     detector = ColourDetector({"blue": first, "red": second})
     if (first, second) == ("dining table", "person"):
-        detector._scores = {"person": 0.3}  # what is in front of it may hide it, if it is surely there
+        detector.scores = {"person": 0.3}  # what is in front of it may hide it, if it is surely there
     assert described(before, after, detector, names=names).best.caption == sentence
 
 
@@ -293,18 +262,6 @@ def claim(kind: str, name: str, count: int = 1, *words: str | None, where: str =
 )  # fmt: skip
 def test_the_sentence_is_english(claims: list[Claim], explained: bool, sentence: str) -> None:
     assert sentence_of(claims, explained) == sentence
-
-
-def test_every_sentence_reads_as_the_verdict_of_its_claims() -> None:
-    kinds = ("appeared", "gone", "moved", "replaced", "changed")
-    words = {"moved": ("at the top", "on the left"), "replaced": ("car", "bus")}
-    for kind, name, count, explained in itertools.product(kinds, ("car", "object", "animal"), (1, 2), (True, False)):
-        assert not says_no_change(sentence_of([claim(kind, name, count, *words.get(kind, ()))], explained))
-    for colours in ((None, None), ("grey", "red")):
-        assert not says_no_change(sentence_of([claim("changed", "region", 1, *colours)], explained=False))
-    for moved, small, shaded, light in itertools.product((True, False), (True, False), (True, False), (0.7, 1.0, 1.4)):
-        state = SimpleNamespace(moved=moved, small=small, shaded=shaded, light=light)
-        assert says_no_change(unchanged_sentence("Nothing", state))  # type: ignore[arg-type]
 
 
 def test_overlaps_of_boxes_are_those_of_their_pixels() -> None:

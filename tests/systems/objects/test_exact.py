@@ -14,12 +14,14 @@ from idc.metrics.changes import says_no_change
 from idc.systems.objects.exact import IDENTICAL, ONLY_RENDERING, exact_changes, is_exact_pair
 from idc.systems.objects.pixel_changes import (
     _PATCH,
+    Move,
     _equal_patches,
     anti_aliased,
     clusters_of,
     different_pixels,
     is_lossy,
     moves_between,
+    together,
 )
 from tests.systems.objects.test_regions import ground, with_disk
 
@@ -133,6 +135,13 @@ def test_what_is_elsewhere_moved_and_nothing_else_did(by: tuple[int, int]) -> No
     assert claim.box_before is not None
     assert claim.box_after == tuple(np.add(claim.box_before, (*by, *by)))
     assert np.abs(np.subtract(claim.box_before, (200, 380, 291, 411))).max() <= 1
+
+
+def test_moves_by_a_pixel_more_or_less_are_one() -> None:
+    """Rows of a page, whose distances are rounded, and something that moved sideways."""
+    rows = [Move((0, 24 + at), (0, 30 * at, 90, 30 * at + 9), (0, 24 + 31 * at, 90, 33 + 31 * at)) for at in range(2)]
+    other = Move((24, 0), (100, 0, 104, 4), (124, 0, 128, 4))
+    assert together([other, *rows]) == [Move((0, 24), (0, 0, 90, 39), (0, 24, 90, 64)), other]
 
 
 def test_at_most_three_clauses_are_said_and_all_claims_are_listed() -> None:

