@@ -17,7 +17,7 @@ from typing import Literal
 
 from cluster.config import OnCluster
 from cluster.training_command import train_command, with_cluster
-from idc.config import cli, setting
+from idc.config import cli, command, setting
 from idc.next_command import after_procedures
 from idc.systems.procap.config import PretrainJob
 from idc.systems.procap.procedures.config import BuildProceduresJob
@@ -38,11 +38,8 @@ def procedures_command() -> None:
     from idc.systems.procap.procedures.build import build
 
     job = args.config
-    try:
-        run = partial(run_chunks, args.local, job.cluster, processes=job.build.actors, job=job)
-        manifest = build(job.build, job.procedures, run, overwrite=args.overwrite)
-    except ValueError as error:
-        raise SystemExit(f"pretrain_procap: {error}") from None
+    run = partial(run_chunks, args.local, job.cluster, processes=job.build.actors, job=job)
+    manifest = build(job.build, job.procedures, run, overwrite=args.overwrite)
     print(
         f"{job.procedures}: {manifest.num_rows} procedures {manifest.rows_by_split}, "
         f"rejected: {manifest.num_rejected} {manifest.reject_reasons or ''}".rstrip()
@@ -50,6 +47,7 @@ def procedures_command() -> None:
     print(f"next: {after_procedures(job.procedures)}")
 
 
+@command
 def main() -> None:
     if setting("only") is not None:
         procedures_command()

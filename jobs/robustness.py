@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import partial
 
 from cluster.config import OnCluster
-from idc.config import cli, setting
+from idc.config import cli, command, setting
 from idc.data.config import CorruptJob
 from idc.next_command import after_corruption
 from idc.report.config import RobustnessJob
@@ -54,11 +54,9 @@ def make_table() -> None:
     print(f"{table.read_text(encoding='utf-8')}\n{table}")
 
 
+@command
 def main() -> None:
-    try:
-        make_table() if setting("kind") is None else make_set()
-    except ValueError as error:
-        raise SystemExit(f"robustness: {error}") from None
+    make_table() if setting("kind") is None else make_set()
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ errors were found.
 
 from __future__ import annotations
 
-from idc.config import cli
+from idc.config import cli, command
 from idc.data.config import ValidateJob
 
 
+@command
 def main() -> None:
     args = cli(ValidateJob, __doc__, local=False)
     from idc.data.validation.clean import clean_path, write_clean
@@ -35,8 +36,6 @@ def main() -> None:
             manifest = write_clean(job, validation, overwrite=args.overwrite)
             print(f"{clean_path(job)}: {manifest.num_rows} pairs; left out: {manifest.reject_reasons or 'nothing'}")
         print(f"next: {after_validation(validation)}")
-    except ValueError as error:
-        raise SystemExit(f"validate: {error}") from None
     except OSError as error:
         raise SystemExit(f"validate: cannot write the report or the page ({error}); give report=FILE") from None
     raise SystemExit(0 if validation.result.ok else 1)

@@ -67,7 +67,7 @@ LoadCaptioner = Callable[[], Captioner]
 class BaseAt(ConfigModel):
     """Where the base model of an artifact is."""
 
-    source: str | None = Field(None, min_length=1)
+    source: str | None = Field(None, min_length=1, json_schema_extra={"option": "--base"})
     """Folder of the base model, for an artifact that has one. Default: where it was when the artifact was made, in the
     hub's cache for a model of the hub."""
 
