@@ -382,7 +382,8 @@ def _options(schema: type[ConfigModel], prefix: str = "") -> Iterator[tuple[str,
     """The dotted settings that may be given as options, and these."""
     for name, field in schema.model_fields.items():
         if (section := _model_of(field.annotation)) is not None:
-            yield from _options(section, f"{prefix}{name}.")
+            if typing.get_origin(field.annotation) not in (tuple, dict):
+                yield from _options(section, f"{prefix}{name}.")
             continue
         extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
         spellings = [str(extra["option"])] if "option" in extra else []
