@@ -117,7 +117,7 @@ def evaluate(
         raise ValueError(f"protocol: {protocol!r} is not one of {', '.join(names)}")
     if unknown := sorted(set(metrics or ()) - set(METRICS)):
         raise ValueError(f"metrics: {', '.join(unknown)} unknown; available: {', '.join(METRICS)}")
-    captions, truth = (_by_id(*named) for named in (("predictions", predictions), ("references", references)))
+    captions, truth = _by_id(predictions), _by_id(references)
     if captions.keys() != truth.keys():
         alone = sorted(captions.keys() ^ truth.keys())[:5]
         raise ValueError(
@@ -280,16 +280,10 @@ def _shown(pixels: np.ndarray) -> np.ndarray:
     return resize_image(pixels, (_SHOWN, max(1, round(pixels.shape[1] * _SHOWN / pixels.shape[0]))))
 
 
-def _by_id(what: str, values: Any) -> dict[str, Any]:
+def _by_id(values: Any) -> dict[str, Any]:
     if not isinstance(values, Mapping):
         return {str(number): value for number, value in enumerate(values)}
-    if wrong := [name for name in values if not isinstance(name, str | int) or isinstance(name, bool)]:
-        raise ValueError(f"{what}: ids are text or integers, but one is {wrong[0]!r}")
-    texts = {str(name): value for name, value in values.items()}
-    if len(texts) < len(values):
-        twice = next(name for name in values if not isinstance(name, str) and str(name) in values)
-        raise ValueError(f"{what}: the id {twice} is there as text and as integer; keep one of them")
-    return texts
+    return {str(name): value for name, value in values.items()}
 
 
 def _unwrap_single(caption: Any) -> Any:

@@ -32,12 +32,17 @@ class ProceduresJob(OnCluster, BuildProceduresJob):
     """Build the procedures and stop."""
 
 
-def procedures_command() -> None:
+@command
+def main() -> None:
+    if setting("only") is None:
+        procedures = ("procedures", "idc.systems.procap.procedures.build:build")
+        train_command(Job, "idc.systems.procap.task:pretrain", __doc__, procedures)
+        return
     args = cli(ProceduresJob, __doc__)
+    job = args.config
     from cluster.session import run_chunks
     from idc.systems.procap.procedures.build import build
 
-    job = args.config
     run = partial(run_chunks, args.local, job.cluster, processes=job.build.actors, job=job)
     manifest = build(job.build, job.procedures, run, overwrite=args.overwrite)
     print(
@@ -45,15 +50,6 @@ def procedures_command() -> None:
         f"rejected: {manifest.num_rejected} {manifest.reject_reasons or ''}".rstrip()
     )
     print(f"next: {after_procedures(job.procedures)}")
-
-
-@command
-def main() -> None:
-    if setting("only") is not None:
-        procedures_command()
-        return
-    build = ("procedures", "idc.systems.procap.procedures.build:build")
-    train_command(Job, "idc.systems.procap.task:pretrain", __doc__, build)
 
 
 if __name__ == "__main__":

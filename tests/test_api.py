@@ -197,7 +197,6 @@ def test_scores_are_those_of_an_evaluation(name: ProtocolName) -> None:
 @pytest.mark.parametrize(
     ("references", "options", "message"),
     [
-        (dict(enumerate(REFERENCES)) | {"1": ["x"]}, {}, "references: the id 1 is there as text and as integer"),
         (REFERENCES, {"predictions": [*CAPTIONS[:2], ["a", "b"]]}, r"predictions: a text .* 2 has \['a', 'b'\]"),
         (REFERENCES[:2], {}, "3 predictions and references of 2 pairs; in only one of them: 2"),
         (["one", "two", "three"], {}, "a list of captions for each pair, but 0 has a single text"),

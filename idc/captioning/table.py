@@ -202,28 +202,29 @@ def caption_rows(
     source = open_rows(
         job.input, job.format, chunk_size=job.chunk_size, limit=job.max_pairs, split=job.split, access_config=job
     )
-    folder = open_output(job, source, overwrite)
-    ignore, only = read_parts(job.ignore), read_parts(job.only)
+    folder = _open_output(job, source, overwrite)
     if not folder.complete:
         for name in (PAGE, SUMMARY):  # of the captions that were there before
             if (folder.location / name).exists():
                 (folder.location / name).delete()
     results: list[ChunkResult] = []
     began = time.perf_counter()
-    rows = partial(to_rows, captioner=job.artifact)
     settings = {
         "load": load, "options": DescribeOptions(job.beams, job.candidates, objects=job.objects), "maps": True,
         "batch_size": job.batch_size, "max_pixels": job.max_pixels, "reader": source.reader, "readers": job.readers,
-        "ignore": ignore, "only": only,
+        "ignore": read_parts(job.ignore), "only": read_parts(job.only),
     }  # fmt: skip
     stage = StageSpec(
         CaptionRows, settings, num_cpus=job.cpus_per_actor, num_gpus=job.gpus_per_actor, concurrency=job.actors
     )
-    run(folder, source, [stage], rows, name="captions", watch=results.append)
+    run(folder, source, [stage], partial(_to_rows, captioner=job.artifact), name="captions", watch=results.append)
     seconds = time.perf_counter() - began
     errors = Counter(_reason(row["error"]) for row in iter_rows(job.out, ["error"]) if row["error"] is not None)
     if job.jsonl is not None:
-        write_jsonl(job.out, job.jsonl)
+        file = files.locate(job.jsonl)
+        with explain_write_errors(file.parent), file.replacing() as stream:
+            for row in iter_rows(job.out, [name for name in SCHEMA.names if name != CHANGE_MAP]):
+                stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
     return Captioned(
         rows=read_manifest(job.out).num_rows,
         errors=dict(errors),
@@ -235,7 +236,7 @@ def caption_rows(
     )
 
 
-def open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> DatasetFolder:
+def _open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> DatasetFolder:
     """The output folder of a job, new or to be continued. One that holds another kind of data, or captions of other
     inputs or settings without ``overwrite``, is a ValueError."""
     out = files.locate(job.out)
@@ -290,7 +291,7 @@ class CaptionRows:
         return columns | same | {"fault": faults, "seconds": seconds}
 
 
-def to_rows(batch: Batch, captioner: str) -> pa.Table:
+def _to_rows(batch: Batch, captioner: str) -> pa.Table:
     """The rows of a part from a batch of :class:`CaptionRows`; ``captioner`` is the one of rows that name none."""
     columns = {**batch, "error": batch["fault"], "captioner": [name or captioner for name in batch["captioner"]]}
     return pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
@@ -300,12 +301,3 @@ def _reason(error: str) -> str:
     """The general part of an error such as ``before: truncated image: x.png: ...``."""
     parts = error.split(": ")
     return ": ".join(parts[: 2 if parts[0] in ("before", "after", "pair") else 1])
-
-
-def write_jsonl(folder: str, path: str) -> None:
-    """Write the rows of a complete folder as JSON lines; the file appears when it is complete."""
-    file = files.locate(path)
-    names = [name for name in SCHEMA.names if name != CHANGE_MAP]
-    with explain_write_errors(file.parent), file.replacing() as stream:
-        for row in iter_rows(folder, names):
-            stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
