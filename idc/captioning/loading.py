@@ -202,7 +202,11 @@ class AutoCaptioner(Captioner):
     ) -> list[Description]:
         beams_of(options.beams, options.candidates, validated=1)
         pairs = list(zip(befores, afters, options.counted or [None] * len(afters), strict=True))
-        familiar = [self._familiar(*pair) for pair in pairs]
+        familiar = [
+            self._familiarity is None
+            or self._familiarity(equal_outside(before, after, counted), after) >= FAMILIAR_FROM
+            for before, after, counted in pairs
+        ]
         described: dict[int, Description] = {}
         for chosen in set(familiar):
             name, captioner = (
@@ -219,11 +223,6 @@ class AutoCaptioner(Captioner):
             for index, description in zip(indices, descriptions, strict=True):
                 described[index] = replace(description, captioner=name)
         return [described[index] for index in range(len(pairs))]
-
-    def _familiar(self, before: np.ndarray, after: np.ndarray, counted: np.ndarray | None) -> bool:
-        if self._familiarity is None:
-            return True
-        return self._familiarity(equal_outside(before, after, counted), after) >= FAMILIAR_FROM
 
 
 class CaptionerLoader:
