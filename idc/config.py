@@ -212,7 +212,7 @@ def cli(
     unnamed = list(positional)
     for item in [*args.overrides, *options]:
         key, equals, text = item.partition("=")
-        if not equals and unnamed:
+        if unnamed and (not equals or "/" in key):  # a path or URI may have a =, and no setting has a /
             overrides[unnamed.pop(0)] = item
             continue
         if not equals or not key:

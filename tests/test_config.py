@@ -211,6 +211,8 @@ def test_an_option_is_a_setting_also_of_a_section_and_may_be_repeated() -> None:
         source=Source(path="s3://here", share=0.25), words=("1,2", "b.png"), as_json=True
     )
     assert cli(Captions, "", ["--words", "[a, b]"]).config.words == ("a", "b")
+    named = cli(Captions, "", ["s3://b/x?version=1", "--json"], positional=("source.path",)).config
+    assert named.source.path == "s3://b/x?version=1"
 
 
 @pytest.mark.parametrize("error", [ValueError("no such pair"), FileNotFoundError("no such pair"), KeyError("pair")])
