@@ -12,13 +12,10 @@ The names are those of the package itself (``idc.load``); this module is loaded 
 from __future__ import annotations
 
 import html
-import importlib
 import os
-import sys
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -42,7 +39,6 @@ ImageSource = str | os.PathLike[str] | Image.Image | np.ndarray
 PartSource = Box | ImageSource
 """A part of an image: left, top, right and bottom, or a mask, which is white there."""
 
-_REGISTRY = "models:/"
 _SHOWN = 320
 """Height of the images in a notebook, in pixels."""
 
@@ -76,13 +72,10 @@ def load(
     Raises:
         ValueError: there is no such captioner, or it cannot be loaded.
     """
-    name = os.fspath(source)
-    if name.startswith(_REGISTRY):
-        name = _from_registry(name)
     settings = {"detector": detector, "names": names, "mode": mode}
     objects = ObjectsConfig(**{field: value for field, value in settings.items() if value is not None})
     values = {"device": device, "speed": speed, "base": {"source": base}, "endpoint": endpoint and {"url": endpoint}}
-    loader = CaptionerLoader(name, LoadConfig.model_validate({**values, "objects": objects}), gpus=None)
+    loader = CaptionerLoader(os.fspath(source), LoadConfig.model_validate({**values, "objects": objects}), gpus=None)
     return LoadedCaptioner(loader(), os.fspath(source), objects)
 
 
@@ -124,7 +117,7 @@ def evaluate(
         raise ValueError(f"protocol: {protocol!r} is not one of {', '.join(names)}")
     if unknown := sorted(set(metrics or ()) - set(METRICS)):
         raise ValueError(f"metrics: {', '.join(unknown)} unknown; available: {', '.join(METRICS)}")
-    captions, truth = (_by_id(*named) for named in (("predictions", predictions), ("references", references)))
+    captions, truth = _by_id(predictions), _by_id(references)
     if captions.keys() != truth.keys():
         alone = sorted(captions.keys() ^ truth.keys())[:5]
         raise ValueError(
@@ -287,27 +280,11 @@ def _shown(pixels: np.ndarray) -> np.ndarray:
     return resize_image(pixels, (_SHOWN, max(1, round(pixels.shape[1] * _SHOWN / pixels.shape[0]))))
 
 
-def _by_id(what: str, values: Any) -> dict[str, Any]:
+def _by_id(values: Any) -> dict[str, Any]:
     if not isinstance(values, Mapping):
         return {str(number): value for number, value in enumerate(values)}
-    if wrong := [name for name in values if not isinstance(name, str | int) or isinstance(name, bool)]:
-        raise ValueError(f"{what}: ids are text or integers, but one is {wrong[0]!r}")
-    texts = {str(name): value for name, value in values.items()}
-    if len(texts) < len(values):
-        twice = next(name for name in values if not isinstance(name, str) and str(name) in values)
-        raise ValueError(f"{what}: the id {twice} is there as text and as integer; keep one of them")
-    return texts
+    return {str(name): value for name, value in values.items()}
 
 
 def _unwrap_single(caption: Any) -> Any:
     return caption[0] if isinstance(caption, list | tuple) and len(caption) == 1 else caption
-
-
-def _from_registry(name: str) -> str:
-    """The folder of a registered model. The registry's part belongs to the server, a layer above this package, and is
-    looked up by name only when a registered model is asked for; so the library does not need MLflow."""
-    folder = str(importlib.import_module("idc.__main__").commands_folder())
-    if folder not in sys.path:
-        sys.path.append(folder)
-    resolver = importlib.import_module("serve.versions").Resolver()
-    return str(Path(resolver.fetch(resolver.resolve(name))))

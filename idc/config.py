@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import functools
 import json
 import os
 import shlex
 import sys
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 
 from idc.util import logs
 from idc.util.redaction import redacted, secret_fault
@@ -156,7 +157,7 @@ def override(schema: type[Schema], base: Schema, overrides: Mapping[str, Any]) -
 
 def layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """Settings laid over each other, the last on top; keys may be dotted, values may be mappings of further keys."""
-    return reduce(_override, layers, {})
+    return functools.reduce(_override, layers, {})
 
 
 def cli(
@@ -170,8 +171,8 @@ def cli(
 ) -> Cli[Schema]:
     """Parse a job's command line; leaves with status 2 and every fault on stderr if it is refused.
 
-    A setting that is in no section may also be given as an option: ``--source DIR`` is ``source=DIR``, and ``--clean``
-    is ``clean=true``.
+    A setting that is in no section, or has an ``option`` in its ``json_schema_extra``, may also be given as an option:
+    ``--source DIR`` is ``source=DIR``, and ``--clean`` is ``clean=true``. One with several values may be repeated.
 
     Args:
         local, overwrite: whether the job uses these options; one that would do nothing is refused.
@@ -195,21 +196,23 @@ def cli(
         parser.add_argument("--local", action="store_true", help="run on this machine, without Ray")
     if overwrite:
         parser.add_argument("--overwrite", action="store_true", help="replace an output made from another config")
-    for name, field in schema.model_fields.items():
-        if _model_of(field.annotation) is None:
-            extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-            option = str(extra.get("option", f"--{name}"))  # a field `json` would hide a method
-            spellings = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}", option])
-            flag: dict[str, Any] = {"action": "store_const", "const": "true"} if field.annotation is bool else {}
-            parser.add_argument(*spellings, dest=f"{name}=", help=argparse.SUPPRESS, **flag)
+    for name, spellings, field in _options(schema):
+        flag: dict[str, Any] = {"action": "store_const", "const": "true"} if field.annotation is bool else {}
+        if typing.get_origin(field.annotation) is tuple:
+            flag = {"action": "append"}
+        parser.add_argument(*spellings, dest=f"{name}=", help=argparse.SUPPRESS, **flag)
     args = parser.parse_intermixed_args(argv)
-    options = [key + value for key, value in vars(args).items() if key.endswith("=") and value is not None]
+    options = [
+        key + (value if isinstance(value, str) else value[0] if len(value) == 1 else json.dumps(value))
+        for key, value in vars(args).items()
+        if key.endswith("=") and value is not None
+    ]
     errors: list[str] = []
     overrides: dict[str, Any] = {}
     unnamed = list(positional)
     for item in [*args.overrides, *options]:
         key, equals, text = item.partition("=")
-        if not equals and unnamed:
+        if unnamed and (not equals or "/" in key):  # a path or URI may have a =, and no setting has a /
             overrides[unnamed.pop(0)] = item
             continue
         if not equals or not key:
@@ -232,6 +235,19 @@ def cli(
         refuse(errors)
     logs.set_up()
     return Cli(config, getattr(args, "local", False), getattr(args, "overwrite", False))
+
+
+def command(main: Callable[[], None]) -> Callable[[], None]:
+    """The ``main`` of a job, which ends with the message of a user's error, and status 1."""
+
+    @functools.wraps(main)
+    def run() -> None:
+        try:
+            main()
+        except (ValueError, OSError) as error:
+            raise SystemExit(f"{Path(main.__code__.co_filename).stem}: {error}") from None
+
+    return run
 
 
 def setting(name: str) -> str | None:
@@ -360,6 +376,21 @@ def did_you_mean(word: str, choices: Sequence[str]) -> str:
     """The end of a fault's line: what was probably meant, or nothing."""
     close = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _options(schema: type[ConfigModel], prefix: str = "") -> Iterator[tuple[str, list[str], FieldInfo]]:
+    """The dotted settings that may be given as options, and these."""
+    for name, field in schema.model_fields.items():
+        if (section := _model_of(field.annotation)) is not None:
+            if typing.get_origin(field.annotation) not in (tuple, dict):
+                yield from _options(section, f"{prefix}{name}.")
+            continue
+        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+        spellings = [str(extra["option"])] if "option" in extra else []
+        if not prefix:
+            spellings = [*dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}", *spellings])]
+        if spellings:
+            yield prefix + name, spellings, field
 
 
 def _texts(value: Any) -> list[str]:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _PAIRS = "data/mine/pairs"
 _PROCEDURES = "data/mine/procedures"
-_LOADING = {"base.source": "--base", "endpoint.url": "--endpoint"}
-"""Settings of loading that say where something is, and their options in the command that captions a pair."""
+_LOADING = ("base.source", "endpoint.url")
+"""Settings of loading that say where something is."""
 _BUILD = (
     "jobs/pretrain_procap.py --config jobs/configs/procap/procedures_demo.yaml only=procedures "
     f"procedures={_PROCEDURES} build.pairs={{0}} build.tokenizer={{1}}"
@@ -119,9 +119,8 @@ def after_evaluation(
 
 def after_calibration(artifact: str, job: ConfigModel | None = None) -> str:
     """The caption of a pair."""
-    carried = {_LOADING[name]: value for name, value in _carried(job, *_LOADING).items()}
-    options = shlex.join(["--artifact", artifact, *(word for option in carried.items() for word in option)])
-    return f"python jobs/caption.py {options} before.png after.png"
+    template = "jobs/caption.py --artifact {0} before.png after.png"
+    return _command(template, artifact, more=_carried(job, *_LOADING))
 
 
 def after_captions(artifact: str, job: ConfigModel | None = None) -> str:

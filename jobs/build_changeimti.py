@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from cluster.config import OnCluster
 from idc.changeimti.config import BuildChangeImtiJob
-from idc.config import cli
+from idc.config import cli, command
 from idc.next_command import after_changeimti
 
 
@@ -21,6 +21,7 @@ class Job(OnCluster, BuildChangeImtiJob):
     """Build ChangeIMTI, and the cluster to do it on."""
 
 
+@command
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
@@ -29,17 +30,14 @@ def main() -> None:
     from idc.report.page import write_texts
 
     job = args.config
-    try:
-        folder, source, stages = open_changeimti(job, args.overwrite)
-        run_chunks(
-            args.local, job.cluster, folder, source, stages,
-            processes=job.workers, max_reject_share=job.max_reject_share, job=job, name="changeimti",
-        )  # fmt: skip
-        counts = count_changeimti(job.out)
-        write_texts(job.out, {COUNTS_FILE: counts.model_dump_json(indent=1) + "\n"})
-        print(f"{job.out}: {counts_table(counts)}")
-    except ValueError as error:
-        raise SystemExit(f"build_changeimti: {error}") from None
+    folder, source, stages = open_changeimti(job, args.overwrite)
+    run_chunks(
+        args.local, job.cluster, folder, source, stages,
+        processes=job.workers, max_reject_share=job.max_reject_share, job=job, name="changeimti",
+    )  # fmt: skip
+    counts = count_changeimti(job.out)
+    write_texts(job.out, {COUNTS_FILE: counts.model_dump_json(indent=1) + "\n"})
+    print(f"{job.out}: {counts_table(counts)}")
     print(f"next: {after_changeimti(job.out)}")
 
 

@@ -12,25 +12,23 @@ they do not resemble the training images; it is also fitted to warn of the pairs
 from __future__ import annotations
 
 from idc.captioning.calibration_job import CalibrateJob
-from idc.config import cli
+from idc.config import cli, command
 from idc.next_command import after_calibration
 
 
+@command
 def main() -> None:
     args = cli(CalibrateJob, __doc__, local=False)
     from idc.captioning.calibration import table
     from idc.captioning.calibration_job import calibrate, finished_calibration
 
     job = args.config
-    try:
-        calibration = None if args.overwrite else finished_calibration(job)
-        if calibration is not None:
-            print(f"done before: {job.artifact}")
-        calibration = calibration or calibrate(job)
-        print("the familiarity was fitted" if calibration is None else table(calibration))
-        print(f"next: {after_calibration(job.artifact, job)}")
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"calibrate: {error}") from None
+    calibration = None if args.overwrite else finished_calibration(job)
+    if calibration is not None:
+        print(f"done before: {job.artifact}")
+    calibration = calibration or calibrate(job)
+    print("the familiarity was fitted" if calibration is None else table(calibration))
+    print(f"next: {after_calibration(job.artifact, job)}")
 
 
 if __name__ == "__main__":

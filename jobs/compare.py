@@ -10,21 +10,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from idc.config import cli
+from idc.config import cli, command
 from idc.evaluation.config import CompareJob
 
 
+@command
 def main() -> None:
     job = cli(CompareJob, __doc__, local=False, overwrite=False).config
     from idc.evaluation.significance import compare_evaluations, comparison_table
 
-    try:
-        comparison = compare_evaluations(job)
-        if job.out is not None:
-            Path(job.out).parent.mkdir(parents=True, exist_ok=True)
-            Path(job.out).write_text(comparison.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"compare: {error}") from None
+    comparison = compare_evaluations(job)
+    if job.out is not None:
+        Path(job.out).parent.mkdir(parents=True, exist_ok=True)
+        Path(job.out).write_text(comparison.model_dump_json(indent=1) + "\n", encoding="utf-8")
     print(comparison_table(comparison))
 
 

@@ -12,21 +12,27 @@ Prints every dropped tensor with the reason. No code in the files is run.
 
 from __future__ import annotations
 
-from idc.config import cli, setting
+from typing import Any
+
+from idc.config import cli, command, setting
 from idc.next_command import after_conversion
 from idc.systems.changevg.config import ConvertMciJob
 from idc.systems.procap.config import ConvertJob
 
 
+@command
 def main() -> None:
     schema: type[ConvertMciJob | ConvertJob] = ConvertMciJob if setting("kind") == "mci" else ConvertJob
     args = cli(schema, __doc__, local=False)
     from idc.systems.changevg.convert import convert_mci
     from idc.systems.procap.convert import convert
-    from idc.training.conversion import convert_command
+    from idc.training.foreign import dropped_listing
 
     job = args.config
-    convert_command(job, convert_mci if schema is ConvertMciJob else convert, args.overwrite)
+    convert_weights: Any = convert_mci if schema is ConvertMciJob else convert
+    dropped = convert_weights(job, overwrite=args.overwrite)
+    print(dropped_listing(dropped))
+    print(f"{job.out}: converted from {job.weights}; {len(dropped)} tensors or parts of tensors were dropped")
     print(f"next: {after_conversion(job.kind, job.out)}")
 
 

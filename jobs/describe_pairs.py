@@ -17,7 +17,7 @@ import sys
 from functools import partial
 
 from cluster.config import ClusterConfig
-from idc.config import cli
+from idc.config import cli, command
 from idc.mining.descriptions.config import DescribeJob
 from idc.next_command import after_descriptions
 
@@ -29,6 +29,7 @@ class Job(DescribeJob):
     """The Ray cluster (describer=oracle without --local)."""
 
 
+@command
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
@@ -41,8 +42,6 @@ def main() -> None:
         describe_pairs(job, partial(run_chunks, args.local, job.cluster, job=job), args.overwrite)
         print(write_descriptions_page(job))
         print(f"next: {after_descriptions(job.out)}")
-    except ValueError as error:
-        raise SystemExit(f"describe_pairs: {error}") from None
     except EndpointError as error:
         print(f"{error}\nThe answers so far are in {log_path(job)}; the same command continues.", file=sys.stderr)
         raise SystemExit(1) from None

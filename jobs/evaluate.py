@@ -1,4 +1,4 @@
-"""Caption a split and score it next to baselines; or put questions, judge, make a page, measure speed.
+"""Caption a split and score it next to baselines; or put questions, judge, make a page.
 
     python jobs/evaluate.py artifact=runs/captioner/artifact pairs=data/pairs split=test out=runs/captioner/evaluation
     python jobs/evaluate.py artifact=hf:Qwen/Qwen2.5-VL-3B-Instruct device=cuda pairs=data/pairs out=runs/qwen
@@ -10,10 +10,7 @@
         out=runs/captioner/judge
     python jobs/evaluate.py evaluations=[runs/captioner/evaluation] "compare.ProCap=[runs/other/evaluation]" \\
         pairs=data/pairs out=runs/report.html
-    python jobs/evaluate.py artifacts.TwinCap=runs/demo/twincap-0/artifact \\
-        artifacts.ProCap=runs/demo/finetune-0/artifact pairs=data/demo/pairs out=runs/demo/speed.json
-    python jobs/evaluate.py instructions= --help         the settings of questions; answers=, judge=, evaluations= and
-                                                         artifacts= likewise
+    python jobs/evaluate.py instructions= --help     the settings of questions; answers=, judge=, evaluations= likewise
 
 The baselines are the best constant caption and the caption of the nearest training pair. With actors=N the captioning
 runs on N Ray actors. The page of the result is OUT/report.html. The same command continues an interrupted captioning;
@@ -29,9 +26,6 @@ judge: a language model says how much of the reference the captions and baseline
 endpoint is read from $OPENAI_API_KEY (api_key_variable=OTHER).
 
 evaluations: the page OUT shows evaluations of one captioner, one per seed, next to those of others (compare.NAME).
-
-artifacts: captioners are timed in turn: caption tokens a second, and the number of parameters. Run it alone on the
-machine.
 """
 
 from __future__ import annotations
@@ -41,7 +35,7 @@ from functools import partial
 from pathlib import Path
 
 from cluster.config import ClusterConfig
-from idc.config import cli, refuse, setting
+from idc.config import cli, command, setting
 from idc.evaluation.config import AnswersJob, AskJob, EvaluateJob
 
 
@@ -64,10 +58,7 @@ def questions_command() -> None:
 def answers_command() -> None:
     from idc.evaluation.answers import answers_table, run_answers
 
-    try:
-        print(answers_table(run_answers(cli(AnswersJob, __doc__, local=False, overwrite=False).config)))
-    except ValueError as error:
-        refuse(str(error).split("\n"))
+    print(answers_table(run_answers(cli(AnswersJob, __doc__, local=False, overwrite=False).config)))
 
 
 def judge_command() -> None:
@@ -78,12 +69,10 @@ def judge_command() -> None:
 
     try:
         result = run_judge(job)
-    except ValueError as error:
-        refuse([str(error)])
     except EndpointError as error:
-        answers = Path(job.out) / ANSWERS
-        print(f"{error}\nAnswers so far are in {answers.parent}; the same command continues.", file=sys.stderr)
-        raise SystemExit(1) from None
+        raise SystemExit(
+            f"{error}\nAnswers so far are in {Path(job.out) / ANSWERS}; the same command continues."
+        ) from None
     print(judgement_table(result))
     for pair, reply in list(result.unreadable.items())[:10]:
         print(f"no score in the answer for {pair}: {reply[:200]!r}", file=sys.stderr)
@@ -101,60 +90,43 @@ def page_command() -> None:
     print(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")
 
 
-def speed_command() -> None:
-    from idc.captioning.throughput import ThroughputJob, measure_throughput
-
-    args = cli(ThroughputJob, __doc__, local=False)
-    print(f"{measure_throughput(args.config, args.overwrite)}\n{args.config.out}")
-
-
 def captions_command() -> None:
     args = cli(Job, __doc__)
+    job = args.config
     from cluster.session import run_chunks
     from idc.captioning.loading import artifact_folder
     from idc.evaluation.job import finished_evaluation, run_evaluation
     from idc.evaluation.record import evaluation_table
-    from idc.metrics.java import JavaError
     from idc.next_command import after_evaluation
     from idc.report.run_page import evaluation_page
     from idc.training.artifact import CALIBRATION
 
-    job = args.config
-    try:
-        if job.artifact is not None:
-            job = job.model_copy(update={"artifact": artifact_folder(job.artifact, job.objects)})
-        evaluation = None if args.overwrite else finished_evaluation(job)
-    except (ValueError, OSError) as error:
-        refuse([str(error)])
-    if evaluation is not None:
+    if job.artifact is not None:
+        job = job.model_copy(update={"artifact": artifact_folder(job.artifact, job.objects)})
+    if not args.overwrite and (evaluation := finished_evaluation(job)) is not None:
         print(f"done before: {job.out}")
     else:
         runner = partial(run_chunks, args.local or job.actors == 1, job.cluster, job=job)
-        try:
-            evaluation = run_evaluation(job, None, runner, args.overwrite)
-        except JavaError as error:
-            raise SystemExit(f"evaluate: {error}") from None
+        evaluation = run_evaluation(job, None, runner, args.overwrite)
     print(evaluation_table(evaluation))
     if job.pairs is not None and (page := evaluation_page(job.out, job.pairs)) is not None:
         print(f"page: {page}")
     calibrated = job.artifact is not None and (Path(job.artifact) / CALIBRATION).exists()
-    if command := after_evaluation(job.artifact, job.pairs, calibrated, job):
-        print(f"next: {command}")
+    if following := after_evaluation(job.artifact, job.pairs, calibrated, job):
+        print(f"next: {following}")
 
 
+PARTS = {
+    "instructions": questions_command,
+    "answers": answers_command,
+    "judge": judge_command,
+    "evaluations": page_command,
+}
+
+
+@command
 def main() -> None:
-    parts = {
-        "instructions": questions_command,
-        "answers": answers_command,
-        "judge": judge_command,
-        "evaluations": page_command,
-        "artifacts": speed_command,
-    }
-    command = next((part for name, part in parts.items() if setting(name) is not None), captions_command)
-    try:
-        command()
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"evaluate: {error}") from None
+    next((part for name, part in PARTS.items() if setting(name) is not None), captions_command)()
 
 
 if __name__ == "__main__":

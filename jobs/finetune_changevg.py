@@ -13,28 +13,22 @@ have flags and masks, notes, class maps and constant answers are scored (guide.j
 from __future__ import annotations
 
 from cluster.training_command import train_command, with_cluster
-from idc.config import cli, setting
+from idc.config import cli, command, setting
 from idc.next_command import after_notes
 from idc.systems.changevg.config import ChangeVgJob, ScoreGuideJob
 
 Job = with_cluster(ChangeVgJob)
 
 
-def score_notes() -> None:
-    job = cli(ScoreGuideJob, __doc__, overwrite=False).config
-    from idc.systems.changevg.guide_scores import SCORES, score_guide, scores_table
-
-    print(f"{scores_table(score_guide(job))}\n{job.out}/{SCORES}\nnext: {after_notes(job.guide)}")
-
-
+@command
 def main() -> None:
     if setting("out") is None:
         train_command(Job, "idc.systems.changevg.tuning:train", __doc__)
         return
-    try:
-        score_notes()
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"finetune_changevg: {error}") from None
+    job = cli(ScoreGuideJob, __doc__, overwrite=False).config
+    from idc.systems.changevg.guide_scores import SCORES, score_guide, scores_table
+
+    print(f"{scores_table(score_guide(job))}\n{job.out}/{SCORES}\nnext: {after_notes(job.guide)}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ its annotations are imported alone. The same command continues a killed import.
 from __future__ import annotations
 
 from cluster.config import OnCluster
-from idc.config import cli
+from idc.config import cli, command
 from idc.data.config import ImportJob
 
 
@@ -19,6 +19,7 @@ class Job(OnCluster, ImportJob):
     """Import pairs, and the cluster to do it on."""
 
 
+@command
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
@@ -26,16 +27,13 @@ def main() -> None:
     from idc.next_command import after_import
 
     job = args.config
-    try:
-        folder, source, stages = open_import(job, args.overwrite, progress=True)
-        for note in folder.manifest.extra["notes"]:
-            print(f"note: {note}", flush=True)
-        share = job.max_reject_share
-        manifest = run_chunks(
-            args.local, job.cluster, folder, source, stages, max_reject_share=share, job=job, name="pairs"
-        )
-    except ValueError as error:
-        raise SystemExit(f"import_dataset: {error}") from None
+    folder, source, stages = open_import(job, args.overwrite, progress=True)
+    for note in folder.manifest.extra["notes"]:
+        print(f"note: {note}", flush=True)
+    share = job.max_reject_share
+    manifest = run_chunks(
+        args.local, job.cluster, folder, source, stages, max_reject_share=share, job=job, name="pairs"
+    )
     print(f"{job.out}: {manifest.num_rows} pairs {manifest.rows_by_split}, without captions: "
           f"{manifest.num_without_captions}, rejected: {manifest.num_rejected} {manifest.reject_reasons}")  # fmt: skip
     print(f"next: {after_import(job.out)}")

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from idc.captioning.loading import BaseAt
-from idc.config import ConfigModel, cli, missing, remote
+from idc.config import ConfigModel, cli, command, missing, remote
 
 
 class Job(ConfigModel):
@@ -34,16 +34,14 @@ class Job(ConfigModel):
         yield from missing(self.artifact, "artifact")
 
 
+@command
 def main() -> None:
     args = cli(Job, __doc__, local=False)
     from idc.training.artifact import read_artifact
     from idc.vlm.merging import merge
 
     job = args.config
-    try:
-        print(merge(read_artifact(job.artifact), job.out, job.base.source, job.dtype, overwrite=args.overwrite))
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"merge: {error}") from None
+    print(merge(read_artifact(job.artifact), job.out, job.base.source, job.dtype, overwrite=args.overwrite))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from functools import partial
 
 from cluster.config import OnCluster
-from idc.config import cli
+from idc.config import cli, command
 from idc.mining.config import MinePairsJob
 from idc.next_command import after_mining
 
@@ -23,6 +23,7 @@ class Job(OnCluster, MinePairsJob):
     """Mine pairs, and the cluster to do it on."""
 
 
+@command
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.preflight import Requirements
@@ -32,16 +33,13 @@ def main() -> None:
     from idc.vision.mining_features import encoder_fingerprint, extraction
 
     job = args.config
-    try:
-        encoder = encoder_fingerprint(job)
-        earlier = manifest = already_mined(job, encoder, args.overwrite)
-        if manifest is None:
-            run = partial(run_chunks, args.local, job.cluster, processes=job.workers)
-            with nullcontext() if args.local else session(job.cluster, Requirements(job, out=job.out)):
-                manifest = mine(job, run, extraction(job), encoder, overwrite=args.overwrite)
-        write_mining_page(job, manifest, again=earlier is None)
-    except ValueError as error:
-        raise SystemExit(f"mine_pairs: {error}") from None
+    encoder = encoder_fingerprint(job)
+    earlier = manifest = already_mined(job, encoder, args.overwrite)
+    if manifest is None:
+        run = partial(run_chunks, args.local, job.cluster, processes=job.workers)
+        with nullcontext() if args.local else session(job.cluster, Requirements(job, out=job.out)):
+            manifest = mine(job, run, extraction(job), encoder, overwrite=args.overwrite)
+    write_mining_page(job, manifest, again=earlier is None)
     print("\n".join(mining_summary(job, manifest)))
     print(f"next: {after_mining(job.out)}")
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 from cluster.config import OnCluster
 from cluster.training_command import train_command, with_cluster
-from idc.config import cli, setting
+from idc.config import cli, command, setting
 from idc.next_command import after_procedures
 from idc.systems.procap.config import PretrainJob
 from idc.systems.procap.procedures.config import BuildProceduresJob
@@ -32,30 +32,24 @@ class ProceduresJob(OnCluster, BuildProceduresJob):
     """Build the procedures and stop."""
 
 
-def procedures_command() -> None:
+@command
+def main() -> None:
+    if setting("only") is None:
+        procedures = ("procedures", "idc.systems.procap.procedures.build:build")
+        train_command(Job, "idc.systems.procap.task:pretrain", __doc__, procedures)
+        return
     args = cli(ProceduresJob, __doc__)
+    job = args.config
     from cluster.session import run_chunks
     from idc.systems.procap.procedures.build import build
 
-    job = args.config
-    try:
-        run = partial(run_chunks, args.local, job.cluster, processes=job.build.actors, job=job)
-        manifest = build(job.build, job.procedures, run, overwrite=args.overwrite)
-    except ValueError as error:
-        raise SystemExit(f"pretrain_procap: {error}") from None
+    run = partial(run_chunks, args.local, job.cluster, processes=job.build.actors, job=job)
+    manifest = build(job.build, job.procedures, run, overwrite=args.overwrite)
     print(
         f"{job.procedures}: {manifest.num_rows} procedures {manifest.rows_by_split}, "
         f"rejected: {manifest.num_rejected} {manifest.reject_reasons or ''}".rstrip()
     )
     print(f"next: {after_procedures(job.procedures)}")
-
-
-def main() -> None:
-    if setting("only") is not None:
-        procedures_command()
-        return
-    build = ("procedures", "idc.systems.procap.procedures.build:build")
-    train_command(Job, "idc.systems.procap.task:pretrain", __doc__, build)
 
 
 if __name__ == "__main__":

@@ -12,23 +12,21 @@ any case. Applications that serve models:/captioner@champion switch automaticall
 from __future__ import annotations
 
 from cluster.promotion_config import PromoteJob
-from idc.config import cli
+from idc.config import cli, command
 
 
+@command
 def main() -> None:
     job = cli(PromoteJob, __doc__, local=False, overwrite=False).config
     from cluster.promotion import describe_promotion, promote, status
     from idc.next_command import after_promotion
 
-    try:
-        if job.status:
-            print(status(job))
-            return
-        print(describe_promotion(promote(job), job))
-        if not job.dry_run:
-            print(f"next: {after_promotion(job.name, job.alias, job.tracking_uri)}")
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"promote: {error}") from None
+    if job.status:
+        print(status(job))
+        return
+    print(describe_promotion(promote(job), job))
+    if not job.dry_run:
+        print(f"next: {after_promotion(job.name, job.alias, job.tracking_uri)}")
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from cluster.promotion_config import RegisterJob
-from idc.config import cli
+from idc.config import cli, command
 
 
+@command
 def main() -> None:
     job = cli(RegisterJob, __doc__, local=False, overwrite=False).config
     from cluster.promotion import register
@@ -22,13 +23,10 @@ def main() -> None:
     from idc.next_command import after_registration
     from idc.systems import load_captioner
 
-    try:
-        load_captioner(job.artifact)  # refuse artifacts that cannot caption
-        print(register(job))
-        if job.evaluation is not None:
-            print(f"next: {after_registration(job.name, uri_of(job.tracking_uri, Path(job.artifact)))}")
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"register: {error}") from None
+    load_captioner(job.artifact)  # refuse artifacts that cannot caption
+    print(register(job))
+    if job.evaluation is not None:
+        print(f"next: {after_registration(job.name, uri_of(job.tracking_uri, Path(job.artifact)))}")
 
 
 if __name__ == "__main__":

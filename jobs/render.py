@@ -13,7 +13,7 @@ seed is the same for any number of workers, with Ray or without. The same comman
 from __future__ import annotations
 
 from cluster.config import OnCluster
-from idc.config import cli
+from idc.config import cli, command
 from idc.next_command import after_pairs
 from idc.rendered.config import RenderJob
 
@@ -22,20 +22,18 @@ class Job(OnCluster, RenderJob):
     """Render pairs, and the cluster to do it on."""
 
 
+@command
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
     from idc.rendered.render import open_rendering
 
     job = args.config
-    try:
-        folder, source, stages = open_rendering(job, args.overwrite)
-        manifest = run_chunks(
-            args.local, job.cluster, folder, source, stages,
-            processes=job.workers, max_reject_share=job.max_reject_share, job=job, name="rendering",
-        )  # fmt: skip
-    except ValueError as error:
-        raise SystemExit(f"render: {error}") from None
+    folder, source, stages = open_rendering(job, args.overwrite)
+    manifest = run_chunks(
+        args.local, job.cluster, folder, source, stages,
+        processes=job.workers, max_reject_share=job.max_reject_share, job=job, name="rendering",
+    )  # fmt: skip
     print(f"{job.out}: {manifest.num_rows} pairs {manifest.rows_by_split}, rejected: {manifest.num_rejected}")
     print(f"next: {after_pairs(job.out)}")
 

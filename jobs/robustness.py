@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import partial
 
 from cluster.config import OnCluster
-from idc.config import cli, setting
+from idc.config import cli, command, setting
 from idc.data.config import CorruptJob
 from idc.next_command import after_corruption
 from idc.report.config import RobustnessJob
@@ -31,10 +31,10 @@ class SetJob(OnCluster, CorruptJob):
 
 def make_set() -> None:
     args = cli(SetJob, __doc__)
+    job = args.config
     from cluster.session import run_chunks
     from idc.robustness.build import open_corruption, sentence
 
-    job = args.config
     folder, source, stages = open_corruption(job, args.overwrite)
     manifest = run_chunks(
         args.local, job.cluster, folder, source, stages, max_reject_share=job.max_reject_share, job=job, name="rows"
@@ -44,21 +44,18 @@ def make_set() -> None:
     print(f"next: {after_corruption(job.out)}")
 
 
-def make_table() -> None:
+@command
+def main() -> None:
+    if setting("kind") is not None:
+        make_set()
+        return
     args = cli(Job, __doc__)
+    job = args.config
     from cluster.session import run_chunks
     from idc.report.robustness import run_robustness
 
-    job = args.config
     table = run_robustness(job, partial(run_chunks, args.local, job.cluster, job=job), args.overwrite)
     print(f"{table.read_text(encoding='utf-8')}\n{table}")
-
-
-def main() -> None:
-    try:
-        make_table() if setting("kind") is None else make_set()
-    except ValueError as error:
-        raise SystemExit(f"robustness: {error}") from None
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cluster.config import OnCluster
-from idc.config import cli
+from idc.config import cli, command
 from idc.sweep.config import SweepJob
 
 
@@ -22,16 +22,14 @@ class Job(OnCluster, SweepJob):
     """A sweep, and the cluster to run it on."""
 
 
+@command
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.tune import run_sweep
     from idc.report.sweep_page import sweep_markdown, write_sweep
 
     job = args.config
-    try:
-        result = run_sweep(job, job.cluster, local=args.local, overwrite=args.overwrite)
-    except ValueError as error:
-        raise SystemExit(f"{job.name}: {error}") from None
+    result = run_sweep(job, job.cluster, local=args.local, overwrite=args.overwrite)
     page = write_sweep(Path(job.runs) / job.name, result)
     print(f"{sweep_markdown(result)}\n{page}")
     if result.failed:

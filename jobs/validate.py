@@ -9,10 +9,11 @@ errors were found.
 
 from __future__ import annotations
 
-from idc.config import cli
+from idc.config import cli, command
 from idc.data.config import ValidateJob
 
 
+@command
 def main() -> None:
     args = cli(ValidateJob, __doc__, local=False, overwrite=False)
     from idc.data.validation.report import report_path, validation_table, write_validation_report
@@ -30,8 +31,6 @@ def main() -> None:
             write_validation_page(page_path(path), validation)
             print(f"page: {page_path(path)}")
         print(f"next: {after_validation(validation)}")
-    except ValueError as error:
-        raise SystemExit(f"validate: {error}") from None
     except OSError as error:
         raise SystemExit(f"validate: cannot write the report or the page ({error}); give report=FILE") from None
     raise SystemExit(0 if validation.result.ok else 1)

@@ -11,19 +11,17 @@ The model must be on this machine; base.download=true asks the hub for it, after
 
 from __future__ import annotations
 
-from idc.config import cli
+from idc.config import cli, command
 from idc.next_command import after_calibration
 from idc.systems.zeroshot.config import WrapJob
 
 
+@command
 def main() -> None:
     args = cli(WrapJob, __doc__, local=False)
     from idc.systems.zeroshot.wrap import wrap
 
-    try:
-        print(wrap(args.config, args.overwrite))
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"wrap: {error}") from None
+    print(wrap(args.config, args.overwrite))
     print(f"next: {after_calibration(args.config.out)}")
 
 

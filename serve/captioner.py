@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from idc.captioning.apply import CaptionedPair, DescribeOptions, Fault, Pixels, describe_batch, with_objects
-from idc.captioning.auto import AutoCaptioner
 from idc.captioning.class_counts import count_classes
 from idc.captioning.contract import MAP_SIDE, Description, draw_map, equal_outside, require
-from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
+from idc.captioning.loading import DEFAULTS, AutoCaptioner, CaptionerLoader, LoadConfig
 from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import encode_png, resize_image
 from idc.endpoint.chat_endpoint import EndpointError, NotAnswered, RequestRefused

@@ -15,6 +15,8 @@ from PIL import Image
 import idc
 from idc.captioning.contract import Candidate, Claim, Description, Region
 from idc.captioning.loading import SHIPPED, artifact_folder
+from idc.config import load
+from idc.evaluation.config import EvaluateJob
 from idc.evaluation.record import Prediction
 from idc.evaluation.score import evaluate_captions as score
 from idc.metrics.protocols import ProtocolName, get_protocol
@@ -166,6 +168,9 @@ def test_a_registered_model_is_loaded_by_its_name(
     client.create_model_version("captioner", f"runs:/{run}/artifact", run, {IDENTITY_TAG: artifact_identity(folder)})
     client.set_registered_model_alias("captioner", "champion", "1")
     assert idc.load("models:/captioner@champion")(BEFORE, BEFORE).caption == "No region changed."
+    job = load(EvaluateJob, None, {"artifact": "models:/another/1", "pairs": str(tmp_path), "out": "scores"})
+    assert not list(job.preflight()), "commands take the same names; the registry is asked when the model is loaded"
+    assert artifact_identity(artifact_folder("models:/captioner/1")) == artifact_identity(folder)
 
 
 CAPTIONS = ["the red cube moved", "nothing has changed", "a ball appeared"]
@@ -192,7 +197,6 @@ def test_scores_are_those_of_an_evaluation(name: ProtocolName) -> None:
 @pytest.mark.parametrize(
     ("references", "options", "message"),
     [
-        (dict(enumerate(REFERENCES)) | {"1": ["x"]}, {}, "references: the id 1 is there as text and as integer"),
         (REFERENCES, {"predictions": [*CAPTIONS[:2], ["a", "b"]]}, r"predictions: a text .* 2 has \['a', 'b'\]"),
         (REFERENCES[:2], {}, "3 predictions and references of 2 pairs; in only one of them: 2"),
         (["one", "two", "three"], {}, "a list of captions for each pair, but 0 has a single text"),

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from pydantic import Field, ValidationError
 
-from idc.config import ConfigError, ConfigModel, cli, load, missing, override, setting
+from idc.config import ConfigError, ConfigModel, cli, command, load, missing, override, setting
 
 
 class Inner(ConfigModel):
@@ -35,7 +35,7 @@ class Source(ConfigModel):
 
     path: str
     """A file."""
-    share: float = Field(0.5, ge=0, le=1)
+    share: float = Field(0.5, ge=0, le=1, json_schema_extra={"option": "--share"})
     """A share."""
 
     def errors(self) -> Iterator[str]:
@@ -192,6 +192,38 @@ def test_override_makes_a_changed_copy() -> None:
 def test_a_command_can_ask_for_a_setting(line: str, text: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["job.py", *line.split()])
     assert setting("kind") == text
+
+
+class Captions(ConfigModel):
+    """A job with options of a section."""
+
+    source: Source = Source(path="s3://here")
+    """Its share is also an option."""
+    words: tuple[str, ...] = ()
+    """Several."""
+    as_json: bool = Field(False, json_schema_extra={"option": "--json"})
+    """A field `json` would hide a method."""
+
+
+def test_an_option_is_a_setting_also_of_a_section_and_may_be_repeated() -> None:
+    argv = ["--json", "--share", "0.25", "--words", "1,2", "--words=b.png"]
+    assert cli(Captions, "", argv).config == Captions(
+        source=Source(path="s3://here", share=0.25), words=("1,2", "b.png"), as_json=True
+    )
+    assert cli(Captions, "", ["--words", "[a, b]"]).config.words == ("a", "b")
+    named = cli(Captions, "", ["s3://b/x?version=1", "--json"], positional=("source.path",)).config
+    assert named.source.path == "s3://b/x?version=1"
+
+
+@pytest.mark.parametrize("error", [ValueError("no such pair"), FileNotFoundError("no such pair"), KeyError("pair")])
+def test_a_users_error_ends_a_job_with_its_message_and_another_one_with_its_place(error: Exception) -> None:
+    @command
+    def main() -> None:
+        raise error
+
+    with pytest.raises(KeyError if isinstance(error, KeyError) else SystemExit) as ended:
+        main()
+    assert isinstance(error, KeyError) or str(ended.value) == "test_config: no such pair"
 
 
 def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> list[str]:

@@ -15,10 +15,13 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from idc.captioning.contract import Captioner, Description, beams_of, require
-from idc.captioning.counted import Part, counted_part
+from idc.captioning.counted import Box, Part, counted_part, parts_of
+from idc.captioning.loading import LoadConfig
 from idc.captioning.objects_config import ObjectsConfig
+from idc.config import missing
 from idc.data.files import Reader
 from idc.data.images import MAX_PIXELS, ImageError, decode_image
 from idc.data.pipeline import Batch, good_rows, num_rows
@@ -26,6 +29,44 @@ from idc.data.readers.base import cell_bytes, cell_name
 from idc.systems import untrained_captioner
 
 Item = TypeVar("Item")
+
+
+class CaptionSettings(LoadConfig):
+    """How pairs are captioned."""
+
+    beams: int | None = Field(default=None, ge=1)
+    """Beams of the search, 1 is greedy. Default: the number that the artifact was validated with."""
+    candidates: int = Field(default=1, ge=1)
+    """Maximum number of captions of a pair, best first."""
+    ignore: tuple[str | Box, ...] = ()
+    """Parts in which differences do not count: boxes left,top,right,bottom in pixels of the image after, or, if none of
+    the four numbers is above 1, as shares of its width and height (`ignore=0,0,1,0.1`;
+    `ignore=[[10,20,200,80],[0,300,640,360]]`); or image files, white where nothing counts, stretched to the image
+    after. As an option `--ignore`, it may be repeated."""
+    only: tuple[str | Box, ...] = ()
+    """Parts outside of which differences do not count, as boxes or masks as in ignore. Default: the whole image."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parts(cls, values: Any) -> Any:
+        named = {name: values[name] for name in ("ignore", "only") if name in values}
+        for name, value in named.items():
+            try:
+                named[name] = parts_of(value)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+        return values | named
+
+    def errors(self) -> Iterator[str]:
+        try:
+            beams_of(self.beams, self.candidates, validated=1)
+        except ValueError as error:
+            yield f"beams: {error}"
+
+    def preflight(self) -> Iterator[str]:
+        for field in ("ignore", "only"):
+            for part in getattr(self, field):
+                yield from missing(part if isinstance(part, str) else None, field)
 
 
 @dataclass(frozen=True, eq=False)

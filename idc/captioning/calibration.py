@@ -12,13 +12,15 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from idc.captioning.contract import FAMILIAR_FROM, Description
+from idc.captioning.contract import FAMILIAR_FROM, Candidate, Captioner, Description
+from idc.captioning.familiarity import Familiarity
 from idc.data.remote_copies import local_folder
 from idc.metrics.changes import says_no_change
 from idc.training.artifact import CALIBRATION
@@ -116,6 +118,34 @@ class Calibration(_Record):
             )
             return None
         return calibration
+
+
+class AssessedCaptioner(Captioner):
+    """A captioner that says how far its descriptions can be trusted.
+
+    Args:
+        path: folder of the artifact, whose calibration and familiarity are read if it has them.
+        trained_on: as in :class:`idc.captioning.contract.Captioner`.
+        evidence: names of the captioner's evidence of a change.
+    """
+
+    def __init__(self, path: Path | None, trained_on: str | None, evidence: Sequence[str]) -> None:
+        self.trained_on = trained_on
+        self.calibration = None if path is None else Calibration.load(path, evidence)
+        self.familiarity = None if path is None else Familiarity.read(path)
+
+    def _description(
+        self, before: np.ndarray, after: np.ndarray, candidates: Iterable[Candidate], most: int, **fields: Any
+    ) -> Description:
+        """Of the candidates, best first, the first ``most`` with texts of their own that are possible at all."""
+        texts: dict[str, Candidate] = {}
+        for candidate in candidates:
+            if not texts or math.isfinite(candidate.log_probability):
+                texts.setdefault(candidate.caption, candidate)
+        familiarity = None if self.familiarity is None else self.familiarity(before, after)
+        best = tuple(texts.values())[:most]
+        description = Description(best, familiarity=familiarity, trained_on=self.trained_on, **fields)
+        return description if self.calibration is None else replace(description, changed=self.calibration(description))
 
 
 def inputs_of(description: Description) -> dict[str, float]:

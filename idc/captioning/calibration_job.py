@@ -241,7 +241,8 @@ def _measure(job: CalibrateJob, captioner: Captioner, split: str) -> _Measured:
     )
     measured = _Measured([], [], [])
     with ThreadPoolExecutor(2) as pool:
-        for (row, changed), result in describe_rows(captioner, flagged, _decode, pool, job.batch_size):
+        decode = lambda item: decode_pair(item[0]["before"], item[0]["after"])  # noqa: E731
+        for (row, changed), result in describe_rows(captioner, flagged, decode, pool, job.batch_size):
             pixels = _readable(row["pair_id"], result.pixels)
             assert result.description is not None
             measured.inputs.append(inputs_of(result.description))
@@ -267,10 +268,6 @@ def _changed(row: Mapping[str, Any]) -> bool | None:
     if flag is None and (captions := row["captions"]):
         flag = 2 * sum(map(says_no_change, captions)) < len(captions)
     return flag
-
-
-def _decode(item: tuple[dict[str, Any], bool]) -> Pixels | Fault:
-    return decode_pair(item[0]["before"], item[0]["after"])
 
 
 def _readable(pair_id: str, images: Pixels | Fault) -> Pixels:

@@ -74,7 +74,7 @@ class InputSize(NamedTuple):
     after: tuple[int, int]
 
     def to_dict(self) -> dict[str, Any]:
-        return _json_able(self._asdict())
+        return {"before": list(self.before), "after": list(self.after)}
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,6 @@ class Region:
     before: str
     after: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return _json_able(vars(self))
-
 
 @dataclass(frozen=True)
 class Claim:
@@ -152,12 +149,14 @@ class Claim:
     before: str | None = None
     after: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        return _json_able(vars(self))
 
-
-def _json_able(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+def _json_able(records: Sequence[Region | Claim] | None) -> list[dict[str, Any]] | None:
+    if records is None:
+        return None
+    return [
+        {name: list(value) if isinstance(value, tuple) else value for name, value in vars(record).items()}
+        for record in records
+    ]
 
 
 @dataclass(frozen=True)
@@ -173,16 +172,13 @@ class Description:
         familiarity: share of held-out pairs of the training domain that are at least as far from the training images as
             this one, in (0, 1] (a p-value, :mod:`idc.captioning.familiarity`); None if it was never fitted.
         trained_on: training data, for the warning; None if the artifact does not record it.
-        attributes: what changed, as values, JSON-able: ``type``, and ``before`` and ``after``, each None or the changed
-            object's ``size``, ``color``, ``material`` and ``shape``; each a ``value`` with its ``probability``. None
-            for a captioner that only writes captions.
-        input_size: at what size the model saw the images; None for a captioner that does not report it.
-        tokens: numbers of tokens that were read and written for the candidates; None for a captioner without a text to
-            read.
+        attributes: what changed, JSON-able: ``type``, and ``before`` and ``after``, each None or the changed object's
+            ``size``, ``color``, ``material`` and ``shape``; each a ``value`` with its ``probability``.
+        input_size: at what size the model saw the images.
+        tokens: numbers of tokens that were read and written for the candidates, where a text is read.
         regions: in which the images differ, the largest first; None if they were not looked for.
-        claims: what changed, as data, by the captioner ``objects``; empty if it claims nothing, None if it was not
+        claims, objects_text: what changed by the captioner ``objects``, as data and as its sentence; None if it was not
             asked.
-        objects_text: its sentence, which no trained model wrote; None likewise.
         captioner: name of the captioner that wrote the caption, where the one that was asked chose it (``auto``).
         doubt: why the captioner itself could not decide whether anything changed; None if it could.
         note: on the images themselves, for the warning; None for usual ones.
@@ -215,10 +211,10 @@ class Description:
             **self.best.to_dict(),
             **self.assessment,
             "captioner": self.captioner,
-            "input_size": None if self.input_size is None else self.input_size.to_dict(),
+            "input_size": self.input_size and self.input_size.to_dict(),
             "attributes": self.attributes,
-            "regions": None if self.regions is None else [region.to_dict() for region in self.regions],
-            "claims": None if self.claims is None else [claim.to_dict() for claim in self.claims],
+            "regions": _json_able(self.regions),
+            "claims": _json_able(self.claims),
             "objects_text": self.objects_text,
             "candidates": [candidate.to_dict() for candidate in self.candidates],
         }
@@ -315,7 +311,7 @@ def draw_map(change_map: np.ndarray, size: Sequence[int], side: int = MAP_SIDE) 
 
 
 def number_of_pairs(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> int:
-    """Number of pairs of a batch, which has as many images before as after, or is refused by a ValueError."""
+    """Number of pairs of a batch; a ValueError without as many images before as after."""
     if len(befores) != len(afters):
         raise ValueError(f"{len(befores)} before and {len(afters)} after images: give as many of each")
     return len(befores)
@@ -336,15 +332,13 @@ def equal_outside(before: np.ndarray, after: np.ndarray, counted: np.ndarray | N
 
 
 def beams_of(beams: int | None, candidates: int, validated: int) -> int:
-    """Number of beams of a search for ``candidates`` captions: ``beams``, by default the artifact's own number
-    (``validated``), or ``candidates`` if that is larger. Fewer beams than candidates, or less than one of either, are a
-    ValueError."""
+    """Beams of a search for ``candidates`` captions: ``beams``, by default the larger of ``validated``, the artifact's
+    own number, and ``candidates``. Fewer beams than candidates, or less than one of either, are a ValueError."""
     if candidates < 1 or (beams is not None and beams < 1):
         raise ValueError(f"beams and candidates must be at least 1, got beams={beams}, candidates={candidates}")
     if beams is not None and beams < candidates:
         raise ValueError(
-            f"candidates={candidates} need as many beams, got beams={beams}; ask for beams={candidates}, or leave "
-            "beams out"
+            f"candidates={candidates} need as many beams, got beams={beams}; ask for beams={candidates}, or for none"
         )
     return max(validated, candidates) if beams is None else beams
 
@@ -406,9 +400,8 @@ class Captioner(Protocol):
         """Captions with confidences, one description per pair.
 
         Args:
-            beams: of the search, 1 is greedy; by default the number that the artifact was validated with, or
-                ``candidates`` if that is larger.
-            candidates: maximum number of captions per pair; needs at least as many beams.
+            beams: of the search, 1 is greedy (:func:`beams_of`).
+            candidates: maximum number of captions per pair.
             change_map: also compute change maps (capability "map").
             counted: per pair, bool (H, W) over the image after, the part in which differences count; None for all.
 

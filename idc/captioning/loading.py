@@ -1,13 +1,29 @@
-"""Which captioner is loaded, and how: artifact, device and speed. The same in every command that captions."""
+"""Which captioner is loaded, and how: artifact, device and speed, the same in every command that captions; and the
+captioner ``auto``, which chooses between two. Imports neither torch nor numpy, which `--help` does not need."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, field_validator
 
-from idc.captioning.contract import Captioner, Speed
+from idc.captioning.contract import (
+    CAPABILITIES,
+    FAMILIAR_FROM,
+    Answer,
+    Capability,
+    Captioner,
+    Description,
+    SearchOptions,
+    Speed,
+    beams_of,
+    equal_outside,
+)
 from idc.captioning.objects_config import ObjectsConfig
 from idc.config import ConfigModel, missing
 from idc.endpoint.chat_endpoint import EndpointConfig
@@ -27,6 +43,11 @@ from idc.training.artifact import artifact_identity, read_artifact
 from idc.training.hashing import combined_hash
 from idc.util.shipped_weights import CAPTIONER, SATELLITE, shipped_weights
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from idc.captioning.familiarity import Familiarity
+
 AUTO = "auto"
 """Names, in the place of an artifact, the captioner that chooses for each pair: the one of :func:`newest_or_shipped`
 where it is familiar with the pair, else ``objects``."""
@@ -36,6 +57,8 @@ SHIPPED_SATELLITE = "shipped-satellite"
 """Likewise the captioner of satellite images that comes with the program."""
 SHIPPED_FOLDERS = {SHIPPED: CAPTIONER, SHIPPED_SATELLITE: SATELLITE}
 """Names of the captioners that come with the program -> their folders."""
+REGISTRY = "models:/"
+"""A model of the MLflow registry at ``MLFLOW_TRACKING_URI``: ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``."""
 
 LoadCaptioner = Callable[[], Captioner]
 """Loads a captioner; picklable, because every actor loads its own."""
@@ -44,7 +67,7 @@ LoadCaptioner = Callable[[], Captioner]
 class BaseAt(ConfigModel):
     """Where the base model of an artifact is."""
 
-    source: str | None = Field(None, min_length=1)
+    source: str | None = Field(None, min_length=1, json_schema_extra={"option": "--base"})
     """Folder of the base model, for an artifact that has one. Default: where it was when the artifact was made, in the
     hub's cache for a model of the hub."""
 
@@ -90,7 +113,8 @@ LOADING = frozenset(LoadConfig.model_fields)
 def artifact_folder(artifact: str, objects: ObjectsConfig | None = None) -> str:
     """The folder of an artifact, or of what is named: :data:`SHIPPED_FOLDERS`; :data:`idc.systems.OBJECTS` (with the
     settings ``objects``) and :data:`idc.systems.REGIONS`; :data:`AUTO` (its trained captioner); a model of the hub
-    (:data:`idc.systems.HUB`), which is downloaded without its weights if it is not on this machine.
+    (:data:`idc.systems.HUB`), which is downloaded without its weights if it is not on this machine; or one of
+    :data:`REGISTRY`, likewise.
 
     Raises:
         ValueError: the captioner that comes with the program is not on this machine, or the model cannot be had.
@@ -99,6 +123,13 @@ def artifact_folder(artifact: str, objects: ObjectsConfig | None = None) -> str:
         artifact = newest_or_shipped()
     if artifact.startswith(HUB):
         return artifact_of_hub(artifact)
+    if artifact.startswith(REGISTRY):
+        # The registry's part belongs to the server, a layer above this package, and is looked up by name only when a
+        # registered model is asked for; so the library does not need MLflow.
+        folder = str(importlib.import_module("idc.__main__").commands_folder())
+        if folder not in sys.path:
+            sys.path.append(folder)
+        return str(importlib.import_module("serve.versions").Resolver().fetch(artifact))
     if artifact in (OBJECTS, REGIONS):
         return artifact_of_objects(artifact, objects)
     if artifact in SHIPPED_FOLDERS:
@@ -107,8 +138,8 @@ def artifact_folder(artifact: str, objects: ObjectsConfig | None = None) -> str:
 
 
 def missing_artifact(artifact: str | None, field: str) -> Iterator[str]:
-    """Faults of an artifact that is not there, or is not one captioner. The hub is not asked."""
-    if artifact is None or artifact.startswith(HUB):
+    """Faults of an artifact that is not there, or is not one captioner. Neither hub nor registry is asked."""
+    if artifact is None or artifact.startswith((HUB, REGISTRY)):
         return
     if artifact == AUTO:
         yield f"{field}: {AUTO} chooses a captioner for each pair; name one, such as {SHIPPED} or {OBJECTS}"
@@ -132,22 +163,84 @@ def captioner_identity(artifact: str, objects: ObjectsConfig) -> str:
     return combined_hash(hashes | ({AUTO: AUTO} if artifact == AUTO else {}))
 
 
+class AutoCaptioner(Captioner):
+    """The trained captioner for pairs that it is familiar with, the untrained one (:func:`untrained_captioner`) for all
+    others; :attr:`Description.captioner` names it. Either is loaded when the first pair needs it. Without a fitted
+    ``familiarity`` of the trained one nobody can tell which pairs are unlike the training images; then it captions
+    all."""
+
+    compares_parts: bool = True
+
+    def __init__(
+        self, name: str, load_trained: Callable[[], Captioner], familiarity: Familiarity | None, objects: ObjectsConfig
+    ) -> None:
+        self._name, self._load_trained, self._familiarity, self._objects = name, load_trained, familiarity, objects
+
+    @cached_property
+    def trained(self) -> Captioner:
+        return self._load_trained()
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:  # type: ignore[override]
+        """Change maps, which the untrained captioner always has, and answers if the trained one has them."""
+        return frozenset(filter(self.can, CAPABILITIES))
+
+    def can(self, capability: Capability) -> bool:
+        """Loads the trained captioner only where it decides."""
+        return capability == "map" or (capability == "answer" and self.trained.can(capability))
+
+    @property
+    def trained_on(self) -> str | None:  # type: ignore[override]
+        return self.trained.trained_on
+
+    def answer(self, *arguments: Any, **options: Any) -> list[Answer]:
+        """By the trained captioner."""
+        return self.trained.answer(*arguments, **options)
+
+    def _describe(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
+    ) -> list[Description]:
+        beams_of(options.beams, options.candidates, validated=1)
+        pairs = list(zip(befores, afters, options.counted or [None] * len(afters), strict=True))
+        familiar = [
+            self._familiarity is None
+            or self._familiarity(equal_outside(before, after, counted), after) >= FAMILIAR_FROM
+            for before, after, counted in pairs
+        ]
+        described: dict[int, Description] = {}
+        for chosen in set(familiar):
+            name, captioner = (
+                (self._name, self.trained) if chosen
+                else (untrained_name(self._objects), untrained_captioner(self._objects))
+            )  # fmt: skip
+            indices = [index for index, value in enumerate(familiar) if value is chosen]
+            of_before, of_after, counted = zip(*(pairs[index] for index in indices), strict=True)
+            change_map = options.change_map and captioner.can("map")
+            descriptions = captioner.describe(
+                of_before, of_after, beams=options.beams, candidates=options.candidates, change_map=change_map,
+                counted=counted,
+            )  # fmt: skip
+            for index, description in zip(indices, descriptions, strict=True):
+                described[index] = replace(description, captioner=name)
+        return [described[index] for index in range(len(pairs))]
+
+
 class CaptionerLoader:
     """Loads the captioner of an artifact (its folder, or another name of :func:`artifact_folder`); picklable. ``gpus``:
     of the process that loads it, whose default device is cuda if there are any; None: those that torch has then.
     ``threads``: of torch and OpenCV in the whole process; by default unchanged. A folder that is not an artifact, or a
     base model that is not on this machine or another one, is a ValueError before anything is started."""
 
-    def __init__(self, artifact: str, config: LoadConfig, gpus: float | None = 0.0, threads: int | None = None) -> None:
+    def __init__(
+        self, artifact: str, config: LoadConfig = DEFAULTS, gpus: float | None = 0.0, threads: int | None = None
+    ) -> None:
         self.objects, self.threads, self.speed = config.objects, threads, config.speed
-        self.artifact: str
-        self.trained: CaptionerLoader | None = None
+        self.trained: tuple[str, CaptionerLoader] | None = None
         if self.objects.model_fields_set:
             artifact_folder(untrained_name(self.objects), self.objects)  # refuses a detector that is not there
         if artifact == AUTO:
-            self.name = newest_or_shipped()
-            self.trained = CaptionerLoader(self.name, config, gpus, threads)
-            self.artifact = self.trained.artifact
+            name = newest_or_shipped()
+            self.trained = name, CaptionerLoader(name, config, gpus, threads)
             return
         self.artifact = artifact_folder(artifact, config.objects)
         contents, self.base, self.endpoint = read_artifact(self.artifact), config.base.source, config.endpoint
@@ -166,12 +259,10 @@ class CaptionerLoader:
         if self.objects.model_fields_set:
             untrained_captioner(self.objects)  # whose settings are refused once, and not in every pair that needs it
         if self.trained is not None:
-            from idc.captioning.auto import AutoCaptioner  # numpy, which `--help` does not need
             from idc.captioning.familiarity import Familiarity
 
-            untrained = partial(untrained_captioner, self.objects)
-            familiarity = Familiarity.read(self.artifact)
-            return AutoCaptioner(self.name, self.trained, familiarity, untrained_name(self.objects), untrained)
+            name, load_trained = self.trained
+            return AutoCaptioner(name, load_trained, Familiarity.read(load_trained.artifact), self.objects)
         if self.threads is not None or self.device is None:
             import torch
 

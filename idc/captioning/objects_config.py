@@ -15,14 +15,14 @@ Mode = Literal["auto", "photographs", "exact"]
 class ObjectsConfig(ConfigModel):
     """How `objects` compares two images and names what changed."""
 
-    detector: str = Field(EMBEDDED, min_length=1)
+    detector: str = Field(EMBEDDED, min_length=1, json_schema_extra={"option": "--detector"})
     """What names objects: `embedded`, 80 everyday classes (the extra `objects`); the ONNX file of a YOLOX model;
     `hf:ORG/NAME`, an object detector of the Hugging Face hub, or its folder; or `none`, with which regions are
     described by position and colour alone."""
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = Field((), json_schema_extra={"option": "--names"})
     """Names of the objects that may be said, as in `person,car`; for a detector that takes its classes as words, these
     words. Default: all that the detector knows, but those that detectors confuse."""
-    mode: Mode = "auto"
+    mode: Mode = Field("auto", json_schema_extra={"option": "--mode"})
     """photographs: views and lights are aligned first. exact: every cluster of different pixels is a region, as for
     screenshots and documents. auto: exact for two images of the same size most of whose pixels are equal."""
     text: bool | None = None

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
-from idc.captioning.apply import DescribeOptions, Pixels, describe_batch, with_objects
+from idc.captioning.apply import CaptionSettings, DescribeOptions, Pixels, describe_batch, with_objects
 from idc.captioning.contract import assessment_text, draw_map, sentence_without_model
 from idc.captioning.counted import read_parts
-from idc.captioning.loading import AUTO, DEFAULTS, SHIPPED_SATELLITE, CaptionerLoader, LoadConfig, artifact_folder
+from idc.captioning.loading import AUTO, SHIPPED_SATELLITE, CaptionerLoader, artifact_folder
 from idc.data.files import Location, locate
 from idc.data.images import ImageError, decode_image, encode_png
 from idc.data.tiff_header import geo_header
@@ -23,66 +24,59 @@ ReadGeotiffs = Callable[[bytes, bytes, tuple[str, str]], Pixels]
 reads them depends on this one."""
 
 
-def caption_pair(
-    artifact: str | None,
-    before: str,
-    after: str,
-    *,
-    load: LoadConfig = DEFAULTS,
-    geotiffs: ReadGeotiffs | None = None,
-    beams: int | None = None,
-    candidates: int = 1,
-    map_to: str | None = None,
-    ignore: Sequence[str] = (),
-    only: Sequence[str] = (),
-) -> dict[str, Any]:
-    """Caption two image files or URIs.
+class PairJob(CaptionSettings):
+    """Caption two images."""
 
-    Args:
-        artifact: its folder, or another name of a captioner. None: :data:`idc.captioning.loading.AUTO`, or for two
-            GeoTIFFs the one for satellite images.
-        load: how the captioner is loaded.
-        geotiffs: reads two GeoTIFFs, where rasterio is installed; by default they are images like others.
-        beams, candidates: as :meth:`idc.captioning.contract.Captioner.describe`.
-        map_to: PNG file for the change map, in the shape of the image after; its folder is created.
-        ignore, only: boxes and mask images of the part that counts (:mod:`idc.captioning.counted`).
+    before: str
+    """Image before the change: a file or URI."""
+    after: str
+    """Image after the change."""
+    artifact: str | None = Field(None, min_length=1)
+    """A captioner: `auto`, `objects`, `regions`, `shipped`, `shipped-satellite`, `hf:ORG/NAME`, `models:/NAME@ALIAS`,
+    or the artifact folder of a training run. Default: auto, or for two GeoTIFFs shipped-satellite."""
+    map: str | None = None
+    """PNG file for the change map, white on black, over the image after; its folder is created."""
+    as_json: bool = Field(False, json_schema_extra={"option": "--json"})
+    """Print JSON: captions, confidences, verdict."""
 
-    Returns:
-        The object that ``--json`` prints.
+
+def caption_pair(job: PairJob, geotiffs: ReadGeotiffs | None = None) -> dict[str, Any]:
+    """Caption two image files or URIs. ``geotiffs``: reads two GeoTIFFs, where rasterio is installed; by default they
+    are images like others. Returns the object that ``--json`` prints.
 
     Raises:
         ValueError: images that cannot be read (all of them are named), no captioner, or a captioner without a
             requested capability.
         OSError: a file cannot be written; where that can be captioned out, before anything is captioned.
     """
-    if map_to is not None:
-        _check_map_file(Path(map_to))
-    georeferenced = _georeferenced(before, after)
-    if artifact is None:
-        artifact = SHIPPED_SATELLITE if georeferenced else AUTO
-    if georeferenced and geotiffs is not None and _has_rasterio(before, after):
-        pixels = geotiffs(_file(before).read(), _file(after).read(), (before, after))
+    if job.map is not None:
+        _check_map_file(Path(job.map))
+    before, after = names = job.before, job.after
+    georeferenced = _georeferenced(*names)
+    artifact = job.artifact or (SHIPPED_SATELLITE if georeferenced else AUTO)
+    if georeferenced and geotiffs is not None and _has_rasterio(*names):
+        pixels = geotiffs(_file(before).read(), _file(after).read(), names)
     else:
-        pixels = Pixels(*(image for _, image in read_images(before, after)))
-    pixels = pixels.counting(read_parts(ignore), read_parts(only))
-    options = DescribeOptions(beams, candidates, change_map=map_to is not None)
-    [captioned] = describe_batch(CaptionerLoader(artifact, load)(), [pixels], [options])
+        pixels = Pixels(*(image for _, image in read_images(*names)))
+    pixels = pixels.counting(read_parts(job.ignore), read_parts(job.only))
+    options = DescribeOptions(job.beams, job.candidates, change_map=job.map is not None)
+    [captioned] = describe_batch(CaptionerLoader(artifact, job)(), [pixels], [options])
     assert captioned.description is not None
-    description = with_objects(captioned.description, pixels, objects=load.objects)
+    description = with_objects(captioned.description, pixels, objects=job.objects)
     captioner = description.captioner or artifact
-    if map_to is not None:
+    if job.map is not None:
         if description.change_map is None:
             raise ValueError(
                 f"--map: {captioner}, to which this pair went, has no change map; name another: --artifact"
             )
-        Path(map_to).write_bytes(encode_png(draw_map(description.change_map, pixels.after.shape[:2])))
+        Path(job.map).write_bytes(encode_png(draw_map(description.change_map, pixels.after.shape[:2])))
     return {
         "before": before,
         "after": after,
-        "artifact": artifact_folder(captioner, load.objects),
+        "artifact": artifact_folder(captioner, job.objects),
         **description.to_dict(),
         "captioner": captioner,
-        **({} if map_to is None else {"map": map_to}),
+        **({} if job.map is None else {"map": job.map}),
     }
 
 

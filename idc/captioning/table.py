@@ -19,20 +19,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from idc.captioning.apply import BatchCaptioner, DescribeOptions, Fault
-from idc.captioning.contract import beams_of, draw_map
-from idc.captioning.counted import Box, parts_of, read_parts
-from idc.captioning.loading import (
-    AUTO,
-    LOADING,
-    CaptionerLoader,
-    LoadCaptioner,
-    LoadConfig,
-    captioner_identity,
-    missing_artifact,
-)
+from idc.captioning.apply import BatchCaptioner, CaptionSettings, DescribeOptions, Fault
+from idc.captioning.contract import draw_map
+from idc.captioning.counted import read_parts
+from idc.captioning.loading import AUTO, LOADING, CaptionerLoader, LoadCaptioner, captioner_identity, missing_artifact
 from idc.config import missing
 from idc.data import files
 from idc.data.config import AccessConfig, Split
@@ -89,7 +81,7 @@ _VERSION = 8
 """Incremented when the same input and settings would give other rows."""
 
 
-class CaptionJob(LoadConfig, AccessConfig):
+class CaptionJob(CaptionSettings, AccessConfig):
     """Caption all pairs of an input; every row of it becomes a row of the output."""
 
     artifact: str = AUTO
@@ -109,17 +101,6 @@ class CaptionJob(LoadConfig, AccessConfig):
     """Caption only rows of this split, where the input names one. Default: all."""
     max_pairs: int | None = Field(default=None, ge=1)
     """Number of rows, from the first on. Default: all."""
-    beams: int | None = Field(default=None, ge=1)
-    """Beams of the search, 1 is greedy. Default: the number that the artifact was validated with."""
-    candidates: int = Field(default=1, ge=1)
-    """Captions per pair, best first, in the column `candidates`."""
-    ignore: tuple[str | Box, ...] = ()
-    """Parts of all pairs in which differences do not count: boxes left,top,right,bottom in pixels of the image after,
-    or, if none of the four numbers is above 1, as shares of its width and height (`ignore=0,0,1,0.1`;
-    `ignore=[[10,20,200,80],[0,300,640,360]]`); or image files, white where nothing counts, stretched to the image
-    after."""
-    only: tuple[str | Box, ...] = ()
-    """Parts outside of which differences do not count, as boxes or masks as in ignore. Default: the whole image."""
     batch_size: int = Field(default=32, ge=1)
     """Pairs per batch of the model; the decoded images of two batches are in memory."""
     chunk_size: int = Field(default=256, ge=1, le=100_000)
@@ -139,22 +120,8 @@ class CaptionJob(LoadConfig, AccessConfig):
     show: int = Field(default=40, ge=0)
     """Pairs on the page, evenly spaced over those with a caption. 0: no page."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _parts(cls, values: Any) -> Any:
-        named = {name: values[name] for name in ("ignore", "only") if name in values}
-        for name, value in named.items():
-            try:
-                named[name] = parts_of(value)
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from None
-        return values | named
-
     def errors(self) -> Iterator[str]:
-        try:
-            beams_of(self.beams, self.candidates, validated=1)
-        except ValueError as error:
-            yield f"beams: {error}"
+        yield from super().errors()
         try:
             source, target = files.locate(self.input), files.locate(self.out)
         except ValueError as error:
@@ -167,9 +134,7 @@ class CaptionJob(LoadConfig, AccessConfig):
         if self.artifact != AUTO:
             yield from missing_artifact(self.artifact, "artifact")
         yield from missing(self.input, "input")
-        for field in ("ignore", "only"):
-            for part in getattr(self, field):
-                yield from missing(part if isinstance(part, str) else None, field)
+        yield from super().preflight()
 
 
 HOW = frozenset({"actors", "cpus_per_actor", "gpus_per_actor", "readers", "show"}) | LOADING
@@ -237,28 +202,29 @@ def caption_rows(
     source = open_rows(
         job.input, job.format, chunk_size=job.chunk_size, limit=job.max_pairs, split=job.split, access_config=job
     )
-    folder = open_output(job, source, overwrite)
-    ignore, only = read_parts(job.ignore), read_parts(job.only)
+    folder = _open_output(job, source, overwrite)
     if not folder.complete:
         for name in (PAGE, SUMMARY):  # of the captions that were there before
             if (folder.location / name).exists():
                 (folder.location / name).delete()
     results: list[ChunkResult] = []
     began = time.perf_counter()
-    rows = partial(to_rows, captioner=job.artifact)
     settings = {
         "load": load, "options": DescribeOptions(job.beams, job.candidates, objects=job.objects), "maps": True,
         "batch_size": job.batch_size, "max_pixels": job.max_pixels, "reader": source.reader, "readers": job.readers,
-        "ignore": ignore, "only": only,
+        "ignore": read_parts(job.ignore), "only": read_parts(job.only),
     }  # fmt: skip
     stage = StageSpec(
         CaptionRows, settings, num_cpus=job.cpus_per_actor, num_gpus=job.gpus_per_actor, concurrency=job.actors
     )
-    run(folder, source, [stage], rows, name="captions", watch=results.append)
+    run(folder, source, [stage], partial(_to_rows, captioner=job.artifact), name="captions", watch=results.append)
     seconds = time.perf_counter() - began
     errors = Counter(_reason(row["error"]) for row in iter_rows(job.out, ["error"]) if row["error"] is not None)
     if job.jsonl is not None:
-        write_jsonl(job.out, job.jsonl)
+        file = files.locate(job.jsonl)
+        with explain_write_errors(file.parent), file.replacing() as stream:
+            for row in iter_rows(job.out, [name for name in SCHEMA.names if name != CHANGE_MAP]):
+                stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
     return Captioned(
         rows=read_manifest(job.out).num_rows,
         errors=dict(errors),
@@ -270,7 +236,7 @@ def caption_rows(
     )
 
 
-def open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> DatasetFolder:
+def _open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> DatasetFolder:
     """The output folder of a job, new or to be continued. One that holds another kind of data, or captions of other
     inputs or settings without ``overwrite``, is a ValueError."""
     out = files.locate(job.out)
@@ -325,7 +291,7 @@ class CaptionRows:
         return columns | same | {"fault": faults, "seconds": seconds}
 
 
-def to_rows(batch: Batch, captioner: str) -> pa.Table:
+def _to_rows(batch: Batch, captioner: str) -> pa.Table:
     """The rows of a part from a batch of :class:`CaptionRows`; ``captioner`` is the one of rows that name none."""
     columns = {**batch, "error": batch["fault"], "captioner": [name or captioner for name in batch["captioner"]]}
     return pa.table({name: columns[name] for name in SCHEMA.names}, schema=SCHEMA)
@@ -335,12 +301,3 @@ def _reason(error: str) -> str:
     """The general part of an error such as ``before: truncated image: x.png: ...``."""
     parts = error.split(": ")
     return ": ".join(parts[: 2 if parts[0] in ("before", "after", "pair") else 1])
-
-
-def write_jsonl(folder: str, path: str) -> None:
-    """Write the rows of a complete folder as JSON lines; the file appears when it is complete."""
-    file = files.locate(path)
-    names = [name for name in SCHEMA.names if name != CHANGE_MAP]
-    with explain_write_errors(file.parent), file.replacing() as stream:
-        for row in iter_rows(folder, names):
-            stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")

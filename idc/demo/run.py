@@ -61,19 +61,16 @@ def demo_steps(
     and runs/."""
     if Path(folder).is_absolute() or ".." in Path(folder).parts:
         raise ValueError(f"--folder {folder}: give a name, e.g. --folder mine; the demo writes data/NAME and runs/NAME")
+    # Of a training next to another one: half of the cores, and no more than the presets take. Two trainings of one
+    # thread each see more samples in a second than one of two.
+    threads = max(1, min(2, usable_cores() // 2))
     for step in _steps(folder, seeds, demo_systems(systems), robustness):
         command = list(step.command)
         if step.trains and step.queue is not None:
-            command.append(f"train.cpus_per_worker={_each_of_two()}")
+            command.append(f"train.cpus_per_worker={threads}")
         if command[0] not in _WITHOUT_LOCAL and not any(word.startswith("evaluations=") for word in command):
             command.append("--local")
         yield step._replace(command=command)
-
-
-def _each_of_two() -> int:
-    """Threads of a training next to another one: half of the cores, and no more than the presets take. Two trainings of
-    one thread each see more samples in a second than one of two."""
-    return max(1, min(2, usable_cores() // 2))
 
 
 def _steps(folder: str, seeds: Sequence[int], systems: Sequence[DemoSystem], robustness: bool) -> Iterator[DemoStep]:
@@ -85,7 +82,9 @@ def _steps(folder: str, seeds: Sequence[int], systems: Sequence[DemoSystem], rob
         yield from _corrupt(data, pairs)
     yield from in_two_queues([list(_of_system(system, per_seed, robustness)) for system in systems])
     yield _page(per_seed, systems)
-    yield _leaderboard(per_seed, systems)
+    evaluations = [f"{system.folder(of)}/evaluation" for system in systems for of in per_seed]
+    out = f"{per_seed[0].runs}/{LEADERBOARD}"
+    yield DemoStep("write the leaderboard", ["jobs/leaderboard.py", "--runs", *evaluations, "--out", out])
 
 
 def folders_of(folder: str, seeds: Sequence[int], rendering: str = TABLETOP) -> list[DemoFolders]:
@@ -153,22 +152,9 @@ def _page(per_seed: Sequence[DemoFolders], systems: Sequence[DemoSystem]) -> Dem
     evaluations = [f"[{','.join(f'{system.folder(of)}/evaluation' for of in per_seed)}]" for system in systems]
     compared = [f"compare.{system.title}={of}" for system, of in zip(systems[1:], evaluations[1:], strict=True)]
     further = dict.fromkeys(text.format(**folders._asdict()) for system in systems for text in system.page)
+    *first, last = [system.title for system in systems]
+    title = " and ".join(filter(None, [", ".join(first), last]))
     return DemoStep("write the page", [
         "jobs/evaluate.py", f"out={folders.runs}/report.html", f"evaluations={evaluations[0]}", *compared,
-        f"pairs={folders.pairs}", *further, f"title={_listed([system.title for system in systems])} on rendered pairs",
+        f"pairs={folders.pairs}", *further, f"title={title} on rendered pairs",
     ])  # fmt: skip
-
-
-def _leaderboard(per_seed: Sequence[DemoFolders], systems: Sequence[DemoSystem]) -> DemoStep:
-    evaluations = [f"{system.folder(of)}/evaluation" for system in systems for of in per_seed]
-    out = f"{per_seed[0].runs}/{LEADERBOARD}"
-    return DemoStep("write the leaderboard", ["jobs/leaderboard.py", "--runs", *evaluations, "--out", out])
-
-
-def stages_of(systems: Sequence[DemoSystem], folders: DemoFolders) -> dict[str, str]:
-    """Heading -> folder of every training's run."""
-    return {heading: run for system in systems for heading, run in system.runs(folders).items()}
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

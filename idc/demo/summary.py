@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from idc.captioning.calibration import Calibration
-from idc.demo.run import DEFAULT, LEADERBOARD, demo_systems, folders_of, stages_of
+from idc.demo.run import DEFAULT, LEADERBOARD, demo_systems, folders_of
 from idc.evaluation.record import Evaluation, Spread, aggregate, load_evaluation, spread
 from idc.next_command import tracked_runs
 from idc.report.leaderboard.scored_runs import read_scored_runs
@@ -29,8 +29,8 @@ def demo_summary(folder: str, seeds: Sequence[int], systems: Sequence[str] = DEF
     evaluated = Path(captioners[best]["artifact"]).parent / "evaluation"
     evaluation, page = load_evaluation(evaluated), read_scored_runs(evaluated).key
     upper_bound = evaluation.upper_bound
-    stages = stages_of(taking_part, per_seed[0])
-    per_step = {heading: _result(Path(run))["seconds_per_step"] for heading, run in stages.items()}
+    stages = (stage for system in taking_part for stage in system.runs(per_seed[0]).items())
+    per_step = {heading: _result(Path(run))["seconds_per_step"] for heading, run in stages}
     return {
         "pairs": evaluation.pairs,
         "seeds": list(seeds),

@@ -53,6 +53,8 @@ class RequestConfig(ConfigModel):
 class EndpointConfig(RequestConfig):
     """A model behind OpenAI's chat completions that takes images."""
 
+    url: str = Field("", json_schema_extra={"option": "--endpoint"})
+    """Base URL, without `/chat/completions`, as of `vllm serve`: `http://localhost:8000/v1`."""
     model: str = ""
     """Name of the model there. Default for captions: the base of the artifact."""
 

@@ -48,7 +48,7 @@ MOST_CHARACTERS = 100_000
 _tokens_of: dict[str, str] = {}
 
 
-class JavaError(RuntimeError):
+class JavaError(OSError):
     """Java is missing or does not work; the message names it and what to do."""
 
 

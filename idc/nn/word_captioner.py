@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -19,11 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from idc.captioning.calibration import Calibration
+from idc.captioning.calibration import AssessedCaptioner
 from idc.captioning.contract import (
     Candidate,
     Capability,
-    Captioner,
     CaptionScore,
     ClassMap,
     Description,
@@ -33,7 +32,6 @@ from idc.captioning.contract import (
     beams_of,
     number_of_pairs,
 )
-from idc.captioning.familiarity import Familiarity
 from idc.data.images import resize_image
 from idc.nn.config import WordCaptionerSettings
 from idc.nn.decoding import Decoded, decode, sample
@@ -65,7 +63,7 @@ class DescriptionExtras:
     class_map: ClassMap | None = None
 
 
-class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
+class WordCaptioner(AssessedCaptioner, ABC, Generic[EncodedT]):
     """A loaded artifact, which also scores and samples.
 
     Args:
@@ -97,9 +95,8 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
         speed: Speed = "auto",
     ):
         assert artifact.vocabulary is not None
-        self.path, self.vocabulary, self.trained_on = artifact.path, artifact.vocabulary, artifact.trained_on
-        self.calibration = Calibration.load(artifact.path, evidence=evidence)
-        self.familiarity = Familiarity.read(artifact.path)
+        super().__init__(artifact.path, artifact.trained_on, evidence)
+        self.path, self.vocabulary = artifact.path, artifact.vocabulary
         self.capabilities: frozenset[Capability] = frozenset(
             ("score", "sample", "map") if has_map else ("score", "sample")
         )
@@ -151,23 +148,17 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
             decoded = self._search(encoded.memory, beams, hypotheses=beams if options.candidates > 1 else 1)
             more = self._findings(encoded, Decoded(*(part[:, 0] for part in decoded)), options.change_map)
         parts = (part.tolist() for part in (decoded.ids, decoded.lengths, decoded.log_probability))
-        familiar = [None] * len(befores) if self.familiarity is None else map(self.familiarity, befores, afters)
-        descriptions = [
-            Description(
-                self._candidates(ids, lengths, totals, options.candidates),
-                change_map=findings.change_map,
-                class_map=findings.class_map,
-                evidence=findings.evidence,
-                familiarity=familiarity,
-                trained_on=self.trained_on,
-                attributes=findings.attributes,
+        return [
+            self._description(
+                before,
+                after,
+                map(self._candidate, ids, lengths, totals),
+                options.candidates,
                 input_size=self._input_size,
+                **vars(findings),
             )
-            for ids, lengths, totals, findings, familiarity in zip(*parts, more, familiar, strict=True)
+            for before, after, ids, lengths, totals, findings in zip(befores, afters, *parts, more, strict=True)
         ]
-        if self.calibration is None:
-            return descriptions
-        return [replace(description, changed=self.calibration(description)) for description in descriptions]
 
     def score(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
@@ -210,10 +201,7 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
             memory = self._encode(befores, afters).memory
             sampled = sample(self._decoder, memory, n, **self._rules, temperature=temperature, generator=generator)
         parts = (part.tolist() for part in (sampled.ids, sampled.lengths, sampled.log_probability))
-        return [
-            [Candidate(self._text(ids), total / length) for ids, length, total in zip(*pair, strict=True)]
-            for pair in zip(*parts, strict=True)
-        ]
+        return [[*map(self._candidate, *pair)] for pair in zip(*parts, strict=True)]
 
     def _search(self, memory: Tensor, beams: int, hypotheses: int | None = None) -> Decoded:
         return decode(
@@ -235,12 +223,5 @@ class WordCaptioner(Captioner, ABC, Generic[EncodedT]):
     def _text(self, ids: list[int]) -> str:
         return self.vocabulary.decode([self._rules["bos"], *ids])
 
-    def _candidates(
-        self, ids_NT: list[list[int]], lengths_N: list[int], totals_N: list[float], count: int
-    ) -> tuple[Candidate, ...]:
-        candidates: dict[str, Candidate] = {}
-        for ids, length, total in zip(ids_NT, lengths_N, totals_N, strict=True):
-            text = self._text(ids)
-            if text not in candidates and (not candidates or math.isfinite(total)):
-                candidates[text] = Candidate(text, total / max(1, length))
-        return tuple(candidates.values())[:count]
+    def _candidate(self, ids: list[int], length: int, total: float) -> Candidate:
+        return Candidate(self._text(ids), total / max(1, length))

@@ -20,7 +20,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-import math
 import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -343,28 +342,6 @@ def captioning_files(path: Path | str) -> dict[str, str]:
 def captioning_identity(path: Path | str) -> str:
     """A hash over :func:`captioning_files`: an evaluation belongs to the artifact, calibrated or not."""
     return combined_hash(captioning_files(path))
-
-
-def num_parameters(path: Path | str) -> int:
-    """Numbers in the weights that an artifact stores, those of its parts (an image tokenizer, say) included, those of a
-    base not.
-
-    Raises:
-        ValueError: a file is damaged.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    artifact, total = read_artifact(path), 0
-    for file in artifact.files:
-        if not file.endswith(".safetensors") or file == FAMILIARITY:
-            continue
-        try:
-            with safe_open(artifact.path / file, framework="numpy") as weights:
-                names = weights.keys()
-                total += sum(math.prod(weights.get_slice(name).get_shape()) for name in names)
-        except SafetensorError as error:
-            raise ValueError(f"{artifact.path / file} is damaged ({error}); copy the artifact again") from None
-    return total
 
 
 def _card(system: str, config: dict[str, Any], metrics: dict[str, Any], head: str, card: str, use: str) -> str:

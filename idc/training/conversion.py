@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from idc.training.foreign import Dropped, dropped_listing
+from idc.training.foreign import Dropped
 
 CONVERSION = "conversion.json"
 """File next to the weights: their origin, and the dropped tensors."""
@@ -34,14 +34,3 @@ def dropped_before(out: Path, note: Mapping[str, Any], overwrite: bool) -> list[
 def conversion_text(note: Mapping[str, Any], dropped: Sequence[Dropped]) -> str:
     """The content of :data:`CONVERSION`."""
     return json.dumps({**note, "dropped": [asdict(item) for item in dropped]}, indent=1, ensure_ascii=False) + "\n"
-
-
-def convert_command(job: Any, convert: Callable[..., list[Dropped]], overwrite: bool) -> None:
-    """``jobs/convert.py`` after its parse: convert as ``job`` says, from ``weights`` to ``out``, and print every
-    dropped tensor with the reason."""
-    try:
-        dropped = convert(job, overwrite=overwrite)
-    except ValueError as error:
-        raise SystemExit(f"convert: {error}") from None
-    print(dropped_listing(dropped))
-    print(f"{job.out}: converted from {job.weights}; {len(dropped)} tensors or parts of tensors were dropped")

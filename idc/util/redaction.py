@@ -30,16 +30,12 @@ def redacted(text: str, *secrets: str | None) -> str:
     """``text`` without passwords: those in its URIs, the given ones, and the values of environment variables whose
     names say that they are secret."""
     text = _QUERY.sub(rf"\g<name>{HIDDEN}", _USER.sub(_hidden_user, text))
-    for value in _replaced(*(value for name, value in os.environ.items() if _VARIABLE.search(name)), *secrets):
+    values = {*secrets, *(value for name, value in os.environ.items() if _VARIABLE.search(name))}
+    long = (value for value in values if value is not None and len(value) >= _SHORTEST)
+    # The longest first: a value may hold another, whose replacement would leave its rest in the text.
+    for value in sorted(long, key=len, reverse=True):
         text = text.replace(value, HIDDEN)
     return text
-
-
-def _replaced(*values: str | None) -> tuple[str, ...]:
-    """The values that are replaced, the longest first: a value may hold another, whose replacement would leave its rest
-    in the text."""
-    long = {value for value in values if value is not None and len(value) >= _SHORTEST}
-    return tuple(sorted(long, key=len, reverse=True))
 
 
 def secret_fault(value: str) -> str | None:

@@ -7,8 +7,8 @@ than its base subclasses :class:`VlmCaptioner` and overrides :meth:`VlmCaptioner
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,11 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from idc.captioning.calibration import YES, Calibration
+from idc.captioning.calibration import YES, AssessedCaptioner
 from idc.captioning.contract import (
     Answer,
     Candidate,
     Capability,
-    Captioner,
     CaptionScore,
     Description,
     InputSize,
@@ -32,7 +31,6 @@ from idc.captioning.contract import (
     beams_of,
     number_of_pairs,
 )
-from idc.captioning.familiarity import Familiarity
 from idc.data.schema import Turn
 from idc.vlm.batch import collate_encoded, prompt_sample
 from idc.vlm.chat import YES_OR_NO, Chat, Size, caption_turns, change_question, with_default_turns
@@ -67,14 +65,13 @@ class Pairs:
         return self.sizes[2 * pair], self.sizes[2 * pair + 1]
 
 
-class DialogueCaptioner(Captioner):
+class DialogueCaptioner(AssessedCaptioner):
     """What a captioner whose model runs here shares with one behind an endpoint (:mod:`idc.vlm.remote`). ValueError:
     the model's tokenizer has no chat template or no end token, or the prompt contains control tokens.
 
     Args:
         settings: how captions are generated, by default.
-        path: folder of the artifact, whose calibration and familiarity are read if it has them.
-        evidence: names of the evidence of a change.
+        path, trained_on, evidence: as in :class:`idc.captioning.calibration.AssessedCaptioner`.
     """
 
     def __init__(
@@ -87,24 +84,11 @@ class DialogueCaptioner(Captioner):
         trained_on: str | None = None,
         evidence: Sequence[str] = (),
     ):
-        self.family, self.prompt, self.settings, self.trained_on = family, prompt, settings, trained_on
+        super().__init__(path, trained_on, evidence)
+        self.family, self.prompt, self.settings = family, prompt, settings
         self.chat = Chat(family)
         self.chat.prompt(caption_turns(prompt), [(32, 32)] * 2)  # refuses control tokens before anything is captioned
-        self.calibration = None if path is None else Calibration.load(path, evidence)
         self.asks_change = self.calibration is not None and YES in self.calibration.inputs
-        self.familiarity = None if path is None else Familiarity.read(path)
-
-    def _description(
-        self, before: np.ndarray, after: np.ndarray, candidates: Iterable[Candidate], most: int, **fields: Any
-    ) -> Description:
-        """Of the candidates, best first, the first ``most`` with texts of their own."""
-        texts: dict[str, Candidate] = {}
-        for candidate in candidates:
-            texts.setdefault(candidate.caption, candidate)
-        familiarity = None if self.familiarity is None else self.familiarity(before, after)
-        best = tuple(texts.values())[:most]
-        description = Description(best, familiarity=familiarity, trained_on=self.trained_on, **fields)
-        return description if self.calibration is None else replace(description, changed=self.calibration(description))
 
     def _input_size(self, sizes: Sequence[Size]) -> InputSize:
         before, after = (self.family.content(size)[2:] for size in sizes)

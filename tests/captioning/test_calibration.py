@@ -1,4 +1,4 @@
-"""The calibrated probability of a change: the regression, its quality, and its place in an artifact."""
+"""The calibrated probability of a change and the familiarity of a pair: by hand, fitted, and in an artifact."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -20,15 +21,90 @@ from idc.captioning.calibration import Calibration, fit_calibration, quality
 from idc.captioning.calibration_job import CalibrateJob, finished_calibration
 from idc.captioning.calibration_job import calibrate as run_calibration
 from idc.captioning.contract import FAMILIAR_FROM
-from idc.captioning.familiarity import Familiarity
-from idc.data.images import decode_image, encode_png
+from idc.captioning.familiarity import Familiarity, fit_familiarity, pair_statistics, statistics
+from idc.data.images import decode_image, encode_png, resize_image
 from idc.data.store import iter_rows
 from idc.systems import load_captioner
-from idc.training.artifact import add_file, captioning_identity, read_artifact
-from tests.captioning.test_familiarity import Pair, brighter
-from tests.captioning.test_familiarity import pairs as scenes
+from idc.training.artifact import add_file, captioning_identity, read_artifact, write_artifact
 from tests.folders import write_rows
 from tests.systems.procap.world import World
+
+Pair = tuple[np.ndarray, np.ndarray]
+
+
+def scene(random: np.random.Generator, side: int = 64) -> np.ndarray:
+    """A grey baseline, lit from above or below, with a dark square somewhere on it."""
+    light = 150 + random.integers(-15, 15) + np.linspace(-1, 1, 64) * random.normal(0, 15)
+    pixels = np.broadcast_to(light[:, None, None], (64, 64, 3)).copy()
+    top, left = random.integers(8, 48, 2)
+    pixels[top : top + 10, left : left + 10] = random.integers(20, 90, 3)
+    return resize_image(pixels.clip(0, 255).astype(np.uint8), side)
+
+
+def pairs(seed: int, count: int) -> list[Pair]:
+    random = np.random.default_rng(seed)
+    return [(scene(random), scene(random)) for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Familiarity:
+    return fit_familiarity(
+        *((pair_statistics(*pair) for pair in pairs(seed, count)) for seed, count in ((0, 300), (1, 199)))
+    )
+
+
+def test_statistics_of_an_image_by_hand() -> None:
+    """Left half red, right half white: half of the cells each, one step across."""
+    image = np.full((64, 64, 3), 255, np.uint8)
+    image[:, :32, 1:] = 0
+    found = statistics(image)
+    red, green, blue = found[:48].reshape(3, 4, 4)
+    assert red.tolist() == [[1] * 4] * 4
+    assert green.tolist() == blue.tolist() == [[0, 0, 1, 1]] * 4
+    assert found[48:51] == pytest.approx([0, 0.5, 0.5])  # deviation of each channel
+    assert found[51:54] == pytest.approx([0, 0, 0])  # gradient down
+    assert found[54:57] == pytest.approx([0, 1 / 63, 1 / 63])  # gradient across
+    assert found[57:] == pytest.approx([0.5, 0.5])  # saturation: mean, deviation
+
+
+def test_pairs_of_the_domain_are_warned_of_as_often_as_the_threshold_says(fitted: Familiarity) -> None:
+    """A conformal p-value is uniform on new pairs of the domain."""
+    found = np.array([fitted(before, after) for before, after in pairs(2, 400)])
+    assert found.min() >= 1 / 200
+    for share in (0.05, 0.2, 0.5):
+        assert abs((found <= share).mean() - share) < 0.08
+
+
+def test_another_domain_has_the_lowest_familiarity_on_either_side(fitted: Familiarity) -> None:
+    random = np.random.default_rng(3)
+    inside, outside = scene(random), random.integers(0, 255, (48, 80, 3), dtype=np.uint8)
+    lowest = pytest.approx(1 / 200)
+    assert fitted(outside, outside) == lowest
+    assert fitted(inside, outside) == lowest
+    assert fitted(outside, inside) == lowest
+    assert fitted(inside, inside) > 0.02
+
+
+def brighter(seed: int, count: int) -> list[Pair]:
+    """Scenes of another domain whose statistics are within the spread of those of :func:`pairs`."""
+    return [(np.minimum(before, 215) + 40, np.minimum(after, 215) + 40) for before, after in pairs(seed, count)]
+
+
+def test_a_damaged_file_is_refused_with_what_to_do(fitted: Familiarity, tmp_path: Path) -> None:
+    import torch
+
+    artifact = write_artifact(tmp_path / "x", system="toy", config={}, state_dict={"w": torch.ones(1)})
+    fitted.save(artifact)
+    file = artifact / "familiarity.safetensors"
+    stored = load_file(file)
+    for broken in ({**stored, "mean": stored["mean"][:-1]}, {"distances": stored["distances"]}):
+        save_file(broken, file)
+        with pytest.raises(ValueError, match=r"run jobs/calibrate\.py --overwrite"):
+            Familiarity.read(artifact)
+    file.write_bytes(b"{}")
+    with pytest.raises(ValueError, match=r"familiarity\.safetensors is damaged"):
+        Familiarity.read(artifact)
+
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -168,7 +244,7 @@ def test_familiarity_is_fitted_reported_and_used(
     artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Scenes that it is fitted on, and noise; the noise is warned of in every pair."""
-    splits = {"train": scenes(0, 150), "val": scenes(1, 60), "test": scenes(2, 20)}
+    splits = {"train": pairs(0, 150), "val": pairs(1, 60), "test": pairs(2, 20)}
     folder = write_pairs(tmp_path / "pairs", splits)
     noise = np.random.default_rng(0).integers(0, 255, (2, 40, 60, 3), dtype=np.uint8)
     for name, image in zip(("x_before.png", "x_after.png"), noise, strict=True):
@@ -208,18 +284,18 @@ def darker(seed: int, count: int) -> list[Pair]:
     random = np.random.default_rng(3)
     return [
         tuple((0.9 * image + 4 * random.standard_normal(image.shape)).clip(0, 255).astype(np.uint8) for image in pair)
-        for pair in scenes(seed, count)
+        for pair in pairs(seed, count)
     ]  # type: ignore[misc]
 
 
 def dark(seed: int, count: int) -> list[Pair]:
-    return [(before // 4, after // 4) for before, after in scenes(seed, count)]
+    return [(before // 4, after // 4) for before, after in pairs(seed, count)]
 
 
 @pytest.mark.parametrize(("others", "setting"), [(darker, "augmented"), (dark, "more_pairs")])
 def test_what_was_part_of_the_training_is_familiar(others: Draw, setting: str, artifact: Path, tmp_path: Path) -> None:
     """Other pairs are warned of, unless the fit saw such: by augmentation, or in a further folder."""
-    folder = write_pairs(tmp_path / "pairs", {"train": scenes(0, 150), "val": scenes(1, 60), "test": []})
+    folder = write_pairs(tmp_path / "pairs", {"train": pairs(0, 150), "val": pairs(1, 60), "test": []})
     further = (write_pairs(tmp_path / "more", {"train": others(3, 150), "val": others(4, 60), "test": []}),)
     warned = []
     for settings in ({"augmented": False}, {"augmented": True} if setting == "augmented" else {setting: further}):
@@ -233,7 +309,7 @@ def test_what_was_part_of_the_training_is_familiar(others: Draw, setting: str, a
 
 def test_inputs_of_another_domain_that_must_be_warned_of(artifact: Path, tmp_path: Path) -> None:
     """Of brighter scenes few are warned of, unless the fit was given others of them."""
-    folder = write_pairs(tmp_path / "pairs", {"train": scenes(0, 150), "val": scenes(1, 60)})
+    folder = write_pairs(tmp_path / "pairs", {"train": pairs(0, 150), "val": pairs(1, 60)})
     examples, others = (write_pairs(tmp_path / f"{count}", {"test": brighter(count, count)}) for count in (8, 40))
     settings: dict[str, Any] = {"artifact": str(artifact), "pairs": folder, "outside": (others,)}
     without = CalibrateJob(**settings)
@@ -249,7 +325,7 @@ def test_inputs_of_another_domain_that_must_be_warned_of(artifact: Path, tmp_pat
 def test_familiarity_needs_the_training_pairs_or_is_switched_off(
     artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = write_pairs(tmp_path / "pairs", {"val": scenes(1, 8)})
+    folder = write_pairs(tmp_path / "pairs", {"val": pairs(1, 8)})
     with pytest.raises(SystemExit, match=r"pairs has no training pairs, .* or set familiarity=false"):
         calibrate(monkeypatch, f"artifact={artifact}", f"pairs={folder}")
     assert not (artifact / "calibration.json").exists()

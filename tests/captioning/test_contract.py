@@ -1,12 +1,15 @@
-"""What is concluded of a caption, a calibrated probability and a familiarity: verdict, its reason, and the warning."""
+"""What is concluded of a caption, a calibrated probability and a familiarity: verdict, its reason, and the warning;
+and the regions of a class map."""
 
 from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
-from idc.captioning.contract import FAMILIAR_FROM, UNSURE_BETWEEN, Candidate, Description, require
+from idc.captioning.class_counts import ClassCount, count_classes
+from idc.captioning.contract import FAMILIAR_FROM, UNSURE_BETWEEN, Candidate, ClassMap, Description, require
 from tests.captioning.toy import ToyCaptioner
 
 MOVED, SAME = Candidate("the red cube moved", -0.1), Candidate("nothing has changed", -0.1)
@@ -66,3 +69,20 @@ def test_a_captioner_is_refused_where_it_lacks_a_capability() -> None:
     assert require(captioner, "map") is captioner
     with pytest.raises(ValueError, match=r"^sample: .* sample captions at random .*capabilities: answer, map"):
         require(captioner, "sample")
+
+
+NAMES = ("background", "road", "building")
+
+
+def test_regions_of_each_class_with_their_positions_and_share() -> None:
+    classes = np.zeros((30, 30), np.uint8)
+    classes[2:8, 2:8] = 2
+    classes[20:28, 1:9] = 2
+    classes[:, 11:20] = 1
+    classes[15, 28] = 2  # without an area: not counted, as in the published answers
+    road, building = count_classes(ClassMap(classes, NAMES))
+    assert road == ClassCount("road", 1, 270 / 900, ("center",))
+    assert building == ClassCount("building", 2, 101 / 900, ("lower left corner", "top left corner"))
+    assert building.to_dict() == {
+        "name": "building", "count": 2, "share": 101 / 900, "positions": ["lower left corner", "top left corner"],
+    }  # fmt: skip

@@ -1,14 +1,45 @@
-"""Loading options: they reach the captioner, and are part of a fingerprint where captions depend on them."""
+"""Loading: its options reach the captioner and, where captions depend on them, fingerprints; with ``auto`` each pair
+goes to a captioner that knows such images, in every interface to the same one."""
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
-from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
+import numpy as np
+import pytest
+from PIL import Image
+
+import idc
+import serve
+from idc.captioning.familiarity import Familiarity
+from idc.captioning.loading import (
+    AUTO,
+    DEFAULTS,
+    SHIPPED,
+    CaptionerLoader,
+    LoadConfig,
+    artifact_folder,
+    captioner_identity,
+)
+from idc.captioning.objects_config import ObjectsConfig
+from idc.captioning.table import CaptionJob, caption_rows
 from idc.config import load
+from idc.data.images import decode_image
+from idc.data.pipeline import run_local
+from idc.data.store import iter_rows
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import scoring_fingerprint
+from idc.report.gallery import write_gallery
+from idc.systems import OBJECTS, untrained_captioner
 from idc.systems.procap.speed import Optimisations
+from tests.captioning.disturbed_weights import disturbed_copy
+from tests.conftest import Command
+from tests.report.html_page import HtmlPage
 
 
 def test_device_and_speed_reach_the_captioner(captioner_artifact: Path) -> None:
@@ -36,3 +67,183 @@ def test_fingerprints_change_with_the_number_format_alone(tmp_path: Path) -> Non
         return scoring_fingerprint(load(EvaluateJob, None, {**given, **settings}))
 
     assert mark() == mark(device="cuda") == mark(speed="fast") == mark(speed="exact") != mark(speed="bf16")
+
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = Path(serve.__file__).parent / "web" / "examples"
+BOTTLES = EXAMPLES / "photographs" / "bottle_00100.jpg", EXAMPLES / "photographs" / "bottle_00260.jpg"
+RENDERED = EXAMPLES / "color-before.png", EXAMPLES / "color-after.png"
+GONE = "A bottle on the left is gone."
+LEFT = "0,0,0.3,1"
+"""The part of the image with the bottle that goes."""
+
+Fields = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder without ``runs/``."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def pixels(*paths: Path) -> list[np.ndarray]:
+    return [decode_image(path.read_bytes()) for path in paths]
+
+
+def rows_of(table: str, out: str, **settings: Any) -> list[Fields]:
+    job = load(CaptionJob, None, {"input": table, "out": out, **settings})
+    caption_rows(job, lambda *args, **options: run_local(*args, progress=False, **options))
+    write_gallery(job)
+    return list(iter_rows(out))
+
+
+def write_table(path: Path, *pairs: tuple[Path, Path]) -> str:
+    lines = [f"{before},{after}" for before, after in pairs]
+    path.write_text("\n".join(["before,after", *lines]))
+    return str(path)
+
+
+def test_each_pair_of_a_batch_goes_to_the_captioner_that_knows_it() -> None:
+    captioner = CaptionerLoader(AUTO, LoadConfig())()
+    befores, afters = pixels(RENDERED[0], BOTTLES[0], RENDERED[1]), pixels(RENDERED[1], BOTTLES[1], RENDERED[0])
+    described = captioner.describe(befores, afters, candidates=2, change_map=True)
+    assert [each.captioner for each in described] == [SHIPPED, OBJECTS, SHIPPED]
+    shipped = CaptionerLoader(SHIPPED, LoadConfig())()
+    for index, alone in enumerate((shipped, untrained_captioner(), shipped)):
+        [expected] = alone.describe(befores[index : index + 1], afters[index : index + 1], candidates=2)
+        assert described[index].best.caption == expected.best.caption
+        assert len(described[index].candidates) == len(expected.candidates)
+        assert (described[index].claims, described[index].verdict) == (expected.claims, expected.verdict)
+        assert described[index].change_map is not None
+    assert (described[1].best.caption, described[1].verdict) == (GONE, "changed")
+    assert captioner.capabilities == {"map"}, "the trained one scores and samples, which says nothing of a photograph"
+    assert not captioner.can("score")
+
+
+COMMAND = f"import runpy; runpy.run_path({str(ROOT / 'jobs' / 'caption.py')!r}, run_name='__main__')"
+PYTHON = "import idc; print(idc.load()(*sys.argv[1:]))"
+
+
+@pytest.mark.parametrize(
+    ("code", "pair", "loaded"), [(COMMAND, BOTTLES, False), (PYTHON, BOTTLES, False), (COMMAND, RENDERED, True)]
+)
+def test_a_photograph_does_not_load_torch(code: str, pair: tuple[Path, Path], loaded: bool, folder: Path) -> None:
+    code = f"import sys; {code}; print('torch' in sys.modules)"
+    # TMPDIR: with an empty cache, as at the first call.
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, pair)], capture_output=True, text=True, check=True,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TMPDIR": str(folder)},
+    )  # fmt: skip
+    assert done.stdout.split("\n")[1] == str(loaded)
+    assert done.stderr == "", "nothing names a captioner beforehand"
+
+
+def fields_of(interface: str, command: Command, folder: Path, **settings: Any) -> Fields:
+    """What an interface says of the bottles."""
+    if interface == "command":
+        options = [option for name, value in settings.items() for option in (f"--{name}", value)]
+        done = command("caption", *BOTTLES, "--json", *options)
+        assert done.returncode == 0, done.stderr
+        return dict(json.loads(done.stdout))
+    if interface == "python":
+        loading = {"source": settings.pop("artifact")} if "artifact" in settings else {}
+        parts = {name: [tuple(map(float, value.split(",")))] for name, value in settings.items()}
+        return idc.load(**loading)(*BOTTLES, **parts).to_dict()
+    out = settings.get("artifact", AUTO)
+    [row] = rows_of(write_table(folder / "pairs.csv", BOTTLES), out, **settings)
+    return row
+
+
+@pytest.mark.parametrize("interface", ["command", "python", "table"])
+def test_every_interface_says_the_same(interface: str, command: Command, folder: Path) -> None:
+    fields = fields_of(interface, command, folder)
+    assert (fields["caption"], fields["verdict"], fields["captioner"]) == (GONE, "changed", OBJECTS)
+    [expected] = untrained_captioner().describe(*([image] for image in pixels(*BOTTLES)))
+    assert fields["claims"] == expected.to_dict()["claims"]
+    assert [(claim["kind"], claim["object"]) for claim in fields["claims"]] == [("gone", "bottle")]
+    assert fields["regions"] == expected.to_dict()["regions"]
+
+
+@pytest.mark.parametrize(
+    ("interface", "setting", "caption"),
+    [(name, "ignore", "Nothing clearly changed.") for name in ("command", "python", "table")]
+    + [("python", "only", GONE)],
+)
+def test_parts_that_do_not_count_are_left_out_in_every_interface(
+    interface: str, setting: str, caption: str, command: Command, folder: Path
+) -> None:
+    assert fields_of(interface, command, folder, **{setting: LEFT})["caption"] == caption
+    beside = fields_of(interface, command, folder, artifact=SHIPPED, **{setting: LEFT})
+    assert (beside["objects_text"], beside["verdict"], beside["captioner"]) == (caption, "unsure", SHIPPED)
+
+
+def test_a_trained_captioner_sees_no_difference_in_a_part_that_does_not_count() -> None:
+    captioner, (first, after) = idc.load(SHIPPED, device="cpu"), pixels(*RENDERED)
+    rows, columns = np.nonzero(np.abs(first.astype(int) - after).max(axis=2) > 60)
+    left, top, right, bottom = box = [int(value) for value in (columns.min(), rows.min(), columns.max(), rows.max())]
+    before, mask = after.copy(), np.full(after.shape[:2], 255, np.uint8)
+    before[top:bottom, left:right] = first[top:bottom, left:right]
+    mask[top:bottom, left:right] = 0
+    same = captioner(after, after).to_dict()
+    assert (captioner(before, after).verdict, same["verdict"]) == ("changed", "unchanged")
+    for parts in ({"ignore": [box]}, {"only": [Image.fromarray(mask)]}):
+        assert captioner(before, after, **parts).to_dict() == same
+
+
+def test_a_box_outside_of_one_image_is_the_fault_of_its_row_alone(folder: Path) -> None:
+    table = write_table(folder / "pairs.csv", BOTTLES, RENDERED)
+    photograph, rendered = rows_of(table, "captions", ignore="200,0,400,270")
+    assert (photograph["caption"], photograph["error"]) == (GONE, None)
+    assert rendered["error"].startswith("pair: not captioned: the box 200,0,400,270 is outside of the image after")
+
+
+def test_the_page_of_a_table_says_who_captioned_and_draws_the_names(folder: Path) -> None:
+    rows = rows_of(write_table(folder / "pairs.csv", BOTTLES, RENDERED), "captions")
+    page = HtmlPage((folder / "captions" / "page.html").read_text())
+    text = " ".join(page.text.split())
+    assert [row["captioner"] for row in rows] == [OBJECTS, SHIPPED]
+    assert GONE in text
+    assert "captioner objects" in text
+    assert "objects: 1 pairs" in text
+    assert "names drop" not in text, "objects does not speak in change types"
+    assert "shipped: 1 pairs" in text
+    before, after, *_ = (image.astype(int) for image in page.images)
+    marked = [(image[..., 0] - image[..., 1] > 120).sum() for image in (before, after)]
+    assert marked[0] > 500 > 50 > marked[1], "the bottle that is gone is boxed on the image before alone"
+
+
+def test_the_identity_of_captions_follows_the_captioner_its_familiarity_and_the_settings_of_objects(
+    folder: Path,
+) -> None:
+    def identity(artifact: str = AUTO, **objects: Any) -> str:
+        return captioner_identity(artifact, ObjectsConfig(**objects))
+
+    first = identity()
+    assert first == identity()
+    other = disturbed_copy(Path(artifact_folder(SHIPPED)), folder / "runs" / "mine" / "artifact")
+    newer = identity()
+    familiarity = Familiarity.read(other)
+    assert familiarity is not None
+    Familiarity(familiarity.mean + 1, familiarity.whitening, familiarity.distances).save(other)
+    identities = [
+        first, newer, identity(), identity(names="bottle"), identity(mode="exact"), identity(detector="none"),
+        identity("runs/mine/artifact"), identity(SHIPPED), identity(SHIPPED, names="bottle"), identity(OBJECTS),
+    ]  # fmt: skip
+    assert len(set(identities)) == len(identities)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--names", "botle"], "no class 'botle'; did you mean 'bottle'"),
+        (["--ignore", "10,20,200"], "'10,20,200' is not a box"),
+        (["--only", "gone.png"], "only: no such file or folder: 'gone.png'"),
+        (["--ignore", "0,0,1,1"], "leave nothing of the image to compare"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_one_line(arguments: list[str], message: str, command: Command) -> None:
+    done = command("caption", *BOTTLES, *arguments)
+    assert (done.returncode, done.stdout) in ((1, ""), (2, ""))
+    line = done.stderr.splitlines()[-1]
+    assert re.search(message, line)

@@ -13,11 +13,13 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import product
 from typing import Any
 
 import pytest
 
 from idc.endpoint.chat_endpoint import ChatEndpoint, EndpointError, NotAnswered, Reply, RequestConfig, RequestRefused
+from idc.endpoint.stop_texts import before, settled
 from tests.chat_server import serving as serving_answers
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -229,3 +231,10 @@ def test_a_stream_that_fails(send: Callable[[socket.socket], None], reason: str)
     assert isinstance(error, NotAnswered)
     assert re.search(reason, str(error)), error
     assert error.timed_out == ("within" in reason)
+
+
+@pytest.mark.parametrize("stops", [[], ["b"], ["aab"], ["ab", "ba"], ["bcd", "abcde"], ["aba", "abab"], ["aa", "caab"]])
+def test_settled_is_the_shortest_that_a_continuation_leaves(stops: list[str]) -> None:
+    ends = ["".join(letters) for size in range(5) for letters in product("abcde", repeat=size)]
+    for text in ["".join(letters) for size in range(5) for letters in product("abc", repeat=size)]:
+        assert settled(text, stops) == min((before(text + end, stops) for end in ends), key=len)

@@ -305,7 +305,7 @@ def test_the_job(tmp_path: Path, command: Command) -> None:
     ]
     settings = f"answers={write(tmp_path / 'answers.jsonl', [*rows])}", f"out={tmp_path / 'out'}"
     refused = command("evaluate", *settings)
-    assert refused.returncode == 2
+    assert refused.returncode == 1
     assert "line 4: the prediction 'somewhere' cannot be read" in refused.stderr
     assert not (tmp_path / "out").exists()
     done = command("evaluate", *settings, "allow_unreadable=true")

@@ -64,8 +64,9 @@ def test_candidates_are_different_texts_with_the_probability_of_their_words(
 
 def test_hypotheses_that_read_alike_or_are_none_are_no_candidates(captioner: PairCaptioner) -> None:
     ids, infinite = [[5, EOS, PAD], [5, PAD, EOS], [6, EOS, PAD], [7, EOS, PAD]], float("-inf")
-    found = captioner._candidates(ids, [2, 3, 2, 2], [-1.0, -1.2, -3.0, infinite], 4)
-    assert [(one.caption, one.log_probability) for one in found] == [
+    every = map(captioner._candidate, ids, [2, 3, 2, 2], [-1.0, -1.2, -3.0, infinite])
+    candidates = captioner._description(*[np.zeros((4, 4, 3), np.uint8)] * 2, every, 4).candidates
+    assert [(one.caption, one.log_probability) for one in candidates] == [
         (captioner.vocabulary.decode([5]), -0.5), (captioner.vocabulary.decode([6]), -1.5),
     ]  # fmt: skip
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from idc.captioning.calibration_job import CalibrateJob, calibrate
-from idc.captioning.pair import caption_pair
+from idc.captioning.pair import PairJob, caption_pair
 from idc.config import load
 from idc.data.images import encode_png
 from idc.data.schema import CHANGE_TYPES
@@ -282,7 +282,8 @@ def test_a_pairs_attributes_are_in_its_json(artifact: Path, images: Images, tmp_
     files = [tmp_path / f"{name}.png" for name in ("before", "after")]
     for file, image in zip(files, (images[0][0], images[1][0]), strict=True):
         file.write_bytes(encode_png(image))
-    described = json.loads(json.dumps(caption_pair(str(artifact), *map(str, files))))
+    job = PairJob(artifact=str(artifact), before=str(files[0]), after=str(files[1]))
+    described = json.loads(json.dumps(caption_pair(job)))
     assert described["attributes"]["type"]["value"] in CHANGE_TYPES
 
 
