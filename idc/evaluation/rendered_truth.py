@@ -11,9 +11,8 @@ from idc.data.schema import CHANGE_TYPES
 from idc.evaluation.significance import intervals
 from idc.metrics.difference_lists import Matched, TrueDifferences, difference_scores, match_caption, true_differences
 from idc.metrics.hallucination import Truth, hallucination, truth_in
-from idc.rendered.captions import true_captions
 from idc.rendered.differences import differences_of
-from idc.rendered.sentences import true_wordings
+from idc.rendered.sentences import true_captions, true_wordings
 
 
 @dataclass(frozen=True)

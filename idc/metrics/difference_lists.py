@@ -39,9 +39,8 @@ from idc.data.schema import NO_CHANGE
 from idc.metrics.claim_words import COUNT, FEWER, MORE, SIDE, TEXT
 from idc.metrics.claims import Attributes, SentenceClaim, read_claims
 from idc.metrics.hallucination import Truth, changed_things, look_of, truth_in
-from idc.rendered.captions import holds
+from idc.rendered.captions import SIDES, holds, on_side, thing_of, went
 from idc.rendered.differences import DIFFERENCES, KINDS, Difference, differences_of
-from idc.rendered.referring import SIDES, on_side, thing_of, went
 from idc.rendered.scene import View
 
 PROTOCOL = "rendered-difference-rules-2"

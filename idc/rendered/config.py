@@ -220,9 +220,9 @@ class RenderConfig(ConfigModel):
             if len(set(getattr(self, name))) < len(getattr(self, name)):
                 yield f"{name} names a value twice"
         if self.several is not None:
-            yield from self._faults_of_several(self.several)
+            yield from self._errors_of_several(self.several)
 
-    def _faults_of_several(self, several: SeveralConfig) -> Iterator[str]:
+    def _errors_of_several(self, several: SeveralConfig) -> Iterator[str]:
         for name in ("ordered_pairs", "change_types", "relation_share"):
             if getattr(self, name) != RenderConfig.model_fields[name].default:
                 yield f"{name} is not used with several; leave it out"

@@ -9,9 +9,8 @@ from idc.config import ConfigError, load
 from idc.data.images import decode_image
 from idc.rendered.config import RenderConfig, VariationConfig
 from idc.rendered.draw import draw_scene
-from idc.rendered.look import JPEG_QUALITIES, Exposure
+from idc.rendered.look import JPEG_QUALITIES, Exposure, to_srgb
 from idc.rendered.render import RenderScenes, develop, scene_dict, without_sparks
-from idc.rendered.srgb import to_srgb
 from tests.rendered.conftest import SMALL, WIDE
 
 PICTURE = ("exposure", "contrast", "blur", "noise", "jpeg_share")
@@ -39,7 +38,7 @@ def test_each_setting_changes_the_pictures_and_not_the_scene(stage: RenderScenes
     differs = False
     for index in (0, 1):  # a scene of two, of which at least one has metal, rubber and a change of its own
         scene, plain = draw_scene(config, index)[0], draw_scene(SMALL, index)[0]
-        assert (scene.before, scene.after, scene.change) == (plain.before, plain.after, plain.change)
+        assert (scene.before, scene.after, scene.differences) == (plain.before, plain.after, plain.differences)
         assert (scene.views == plain.views) == (name in PICTURE or name in LOOK)
         varying, still = render.pairs(index), stage.pairs(index)
         differs |= any(a.before != b.before and a.after != b.after for a, b in zip(varying, still, strict=True))

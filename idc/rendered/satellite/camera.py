@@ -5,8 +5,8 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
+from idc.rendered.look import to_srgb
 from idc.rendered.satellite.aerial import Painting
-from idc.rendered.srgb import to_srgb
 
 _HAZE = np.array((0.40, 0.43, 0.47), np.float32)
 _GREY = np.array((0.3, 0.59, 0.11), np.float32)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from idc.rendered.look import from_srgb
 from idc.rendered.satellite.canvas import GroundNoise, Window
 from idc.rendered.satellite.site import Conditions
-from idc.rendered.srgb import from_srgb
 
 Color = tuple[float, float, float]
 

@@ -14,7 +14,7 @@ from idc.data.images import encode_png
 from idc.data.pipeline import Batch
 from idc.data.schema import NO_CHANGE, ChangePair
 from idc.rendered.config import RenderConfig
-from idc.rendered.draw import UnplaceableScene, split_of
+from idc.rendered.draw import UnplaceableScene, rows_of_scenes, split_of
 from idc.rendered.satellite.aerial import CURBS, paint
 from idc.rendered.satellite.camera import photograph
 from idc.rendered.satellite.canvas import Canvas, GroundNoise
@@ -22,7 +22,6 @@ from idc.rendered.satellite.levir_sentences import Words, levir_captions
 from idc.rendered.satellite.plan import UnusableSite
 from idc.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Building, Road, Site
 from idc.rendered.satellite.siting import draw_site
-from idc.rendered.scene_rows import rows_of_scenes
 
 ROAD, BUILDING = GREYS.values()
 """Values of a class mask; 0 is what has not changed."""
