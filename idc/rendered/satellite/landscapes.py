@@ -1,4 +1,4 @@
-"""The landscapes: ground, streets, and buildings along them."""
+"""The landscapes: ground, lines of streets, and buildings along them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from idc.rendered.satellite.covers import color_of
-from idc.rendered.satellite.plan import Plan
-from idc.rendered.satellite.site import Building, Cover, Patch, Road, RoofBlock
-from idc.rendered.satellite.streets import REACH, Lot, along, branch, curve, house_blocks, outline, rectangle
+from idc.rendered.satellite.canvas import color_of
+from idc.rendered.satellite.site import REACH, Building, Cover, Lot, Patch, Plan, Road, RoofBlock, outline, rectangle
 
 _HOUSE_ROOFS = (
     (92, 88, 84),
@@ -319,3 +317,61 @@ LANDSCAPES: dict[str, Callable[[Plan], None]] = {
     "village": _village,
     "commercial": _commercial,
 }
+
+
+def curve(
+    rng: np.random.Generator, width: float, height: float, through: tuple[float, float], angle: float, bend: float
+) -> np.ndarray:
+    """A line across the site through a point, (n, 2); ``bend`` is its turn from one end to the other, radians."""
+    half = 0.5 * math.hypot(width, height) + REACH
+    steps = np.linspace(-half, half, max(int(2 * half / 3), 8))
+    wave = 0.35 * bend * rng.uniform(-1, 1)
+    turn = angle + bend * (steps / (2 * half)) + wave * np.sin(steps / half * math.pi * 1.3)
+    delta = np.stack((np.cos(turn), np.sin(turn)), 1) * (steps[1] - steps[0])
+    points = np.cumsum(delta, 0)
+    middle = points[len(points) // 2]
+    return points - middle + through
+
+
+def branch(rng: np.random.Generator, main: np.ndarray, at: float, side: int, length: float, bend: float) -> np.ndarray:
+    """A line that leaves another one at a share of its length, to one side."""
+    start = int(at * (len(main) - 1))
+    tangent = main[min(start + 1, len(main) - 1)] - main[max(start - 1, 0)]
+    angle = math.atan2(tangent[1], tangent[0]) + side * math.pi / 2 + rng.uniform(-0.15, 0.15)
+    steps = np.linspace(0, length, max(int(length / 3), 4))
+    turn = angle + bend * (steps / length) ** 2
+    delta = np.stack((np.cos(turn), np.sin(turn)), 1) * (steps[1] - steps[0])
+    return np.concatenate((main[start : start + 1], main[start] + np.cumsum(delta[1:], 0)))
+
+
+def along(points: np.ndarray, step: float, first: float = 0.0) -> list[tuple[np.ndarray, float]]:
+    """Points of a line at equal distances, and its direction there."""
+    length = np.concatenate(([0.0], np.cumsum(np.linalg.norm(np.diff(points, axis=0), axis=1))))
+    at = np.arange(first, length[-1], step)
+    here, ahead, behind = (
+        np.stack([np.interp(at + shift, length, points[:, k]) for k in (0, 1)], 1) for shift in (0.0, 1.0, -1.0)
+    )
+    return [(point, math.atan2(dy, dx)) for point, (dx, dy) in zip(here, ahead - behind, strict=True)]
+
+
+def house_blocks(
+    rng: np.random.Generator, x: float, y: float, turn: float, wide: float, deep: float, style: str
+) -> tuple[RoofBlock, ...]:
+    """A main block and wings. ``turn`` is the direction of the street; the front is at negative ``across``."""
+    eaves = float(rng.uniform(2.6, 3.4) if style != "villa" else rng.uniform(3.5, 5.5))
+    gable = rng.random() < 0.3
+    main = RoofBlock(x, y, wide / 2, deep * 0.36, turn, eaves, "gable" if gable else "hip")
+    blocks = [main]
+    side = 1 if rng.random() < 0.5 else -1
+    garage_wide = wide * rng.uniform(0.19, 0.25)
+    at = main.at(side * (wide / 2 - garage_wide), -deep * 0.22)
+    blocks.append(RoofBlock(*at, garage_wide, deep * 0.30, turn, eaves - 0.2, "hip"))
+    if rng.random() < 0.8:
+        half = wide * rng.uniform(0.16, 0.24)
+        at = main.at(-side * (wide / 2 - half) * rng.uniform(0.6, 1.0), deep * rng.uniform(0.16, 0.26))
+        blocks.append(RoofBlock(*at, float(half), deep * 0.26, turn, eaves, "hip"))
+    if rng.random() < 0.6:
+        half = wide * rng.uniform(0.1, 0.15)
+        at = main.at(-side * wide * rng.uniform(0.0, 0.25), -deep * rng.uniform(0.3, 0.36))
+        blocks.append(RoofBlock(*at, float(half), deep * 0.12, turn, eaves - 0.1, "gable" if gable else "hip"))
+    return tuple(blocks)

@@ -15,12 +15,10 @@ from idc.data.pipeline import Batch
 from idc.data.schema import NO_CHANGE, ChangePair
 from idc.rendered.config import RenderConfig
 from idc.rendered.draw import UnplaceableScene, rows_of_scenes, split_of
-from idc.rendered.satellite.aerial import CURBS, paint
-from idc.rendered.satellite.camera import photograph
+from idc.rendered.satellite.aerial import CURBS, paint, photograph
 from idc.rendered.satellite.canvas import Canvas, GroundNoise
 from idc.rendered.satellite.levir_sentences import Words, levir_captions
-from idc.rendered.satellite.plan import UnusableSite
-from idc.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Building, Road, Site
+from idc.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Building, Road, Site, UnusableSite
 from idc.rendered.satellite.siting import draw_site
 
 ROAD, BUILDING = GREYS.values()
