@@ -191,9 +191,9 @@ def _single_change(config: RenderConfig, kind: str, rng: np.random.Generator) ->
     """Objects in their positions, of which one is changed; None if there is no room."""
 
     def placed(thing: SceneObject, others: Iterable[SceneObject], away_from: SceneObject | None = None) -> SceneObject:
-        taken = [(other.x, other.y, other.footprint) for other in others]
+        taken = [(other.x, other.y, other.radius) for other in others]
         avoid = None if away_from is None else (away_from.x, away_from.y)
-        x, y = _free_position(config, rng, thing.footprint, taken, avoid)
+        x, y = _free_position(config, rng, thing.radius, taken, avoid)
         return replace(thing, x=x, y=y)
 
     try:
@@ -326,31 +326,18 @@ def _change(config: RenderConfig, several: SeveralConfig, kind: str, rng: np.ran
 def _changed(config: RenderConfig, kind: str, old: SceneObject, rng: np.random.Generator) -> SceneObject:
     """An object after a change of this kind at its place."""
 
-    def other(values: Iterable[str], value: str) -> str:
-        return str(rng.choice([each for each in values if each != value]))
-
-    if kind == "replace":
-        return replace(old, shape=other(config.shapes, old.shape))
-    if kind == "size":
-        size = other(("large", "small"), old.size)
-        return replace(old, size=size, radius=_radius_of(config, size) * (old.radius / _radius_of(config, old.size)))
-    if kind == "color":
-        return replace(old, color=other(config.colors, old.color))
-    if kind == "material":
-        return replace(old, material=other(config.materials, old.material))
     if kind == "orientation":
         return replace(old, turn=old.turn + float(np.radians(rng.uniform(*TURNS)) * rng.choice((-1, 1))))
-    assert kind == "text", kind
-    return replace(old, text=other(LETTERS, old.text))
-
-
-def _things(change: _Change) -> list[SceneObject]:
-    return [thing for states in change.states for thing in states if thing is not None]
-
-
-def _tell_apart(changes: list[_Change]) -> bool:
-    looks = [{attributes_of(thing) for thing in _things(change)} for change in changes]
-    return len(set().union(*looks)) == sum(map(len, looks))
+    name, values = {
+        "replace": ("shape", config.shapes),
+        "size": ("size", ("large", "small")),
+        "color": ("color", config.colors),
+        "material": ("material", config.materials),
+        "text": ("text", tuple(LETTERS)),
+    }[kind]
+    value = str(rng.choice([each for each in values if each != getattr(old, name)]))
+    radius = _radius_of(config, value) * (old.radius / _radius_of(config, old.size)) if kind == "size" else old.radius
+    return replace(old, **{name: value, "radius": radius})  # type: ignore[arg-type]
 
 
 def _free_position(
@@ -381,7 +368,7 @@ def _placed(config: RenderConfig, changes: list[_Change], rng: np.random.Generat
     for change in changes:
         states = []
         for old, new in change.states:
-            radius = max(thing.footprint for thing in (old, new) if thing is not None)
+            radius = max(thing.radius for thing in (old, new) if thing is not None)
             there = _free_position(config, rng, radius, taken)
             moved = _free_position(config, rng, radius, taken, there) if change.kind == "move" else there
             taken += [(*at, radius) for at in {there, moved}]

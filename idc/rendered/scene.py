@@ -64,11 +64,6 @@ class SceneObject:
     def half_height(self) -> float:
         return self.radius / math.sqrt(2.0) if self.shape == "cube" else self.radius
 
-    @property
-    def footprint(self) -> float:
-        """Radius of the circle on the ground that holds the object."""
-        return self.radius
-
 
 @dataclass(frozen=True)
 class Lamp:

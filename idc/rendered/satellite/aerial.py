@@ -263,14 +263,9 @@ class Painting:
 
 def beside(points: np.ndarray, offset: float) -> np.ndarray:
     """A line parallel to another one."""
-    return points + offset * normals(points)
-
-
-def normals(points: np.ndarray) -> np.ndarray:
-    """Unit vectors at right angles to a line at its points."""
     tangent = np.gradient(points, axis=0)
     tangent /= np.maximum(np.linalg.norm(tangent, axis=1, keepdims=True), 1e-9)
-    return np.stack((-tangent[:, 1], tangent[:, 0]), 1)
+    return points + offset * np.stack((-tangent[:, 1], tangent[:, 0]), 1)
 
 
 def _tree_color(tree: SiteTree, conditions: Conditions) -> np.ndarray:

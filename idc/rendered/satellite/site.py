@@ -324,17 +324,9 @@ class Plan:
 
 def is_in_view(plan: Plan, building: Building, share: float = 0.45) -> bool:
     """Whether enough of a building is in the image to be seen as one."""
-    points = np.concatenate(
-        [
-            np.array(
-                [
-                    block.at(a * block.along, b * block.across)
-                    for a in (-0.9, -0.45, 0, 0.45, 0.9)
-                    for b in (-0.9, -0.45, 0, 0.45, 0.9)
-                ]
-            )
-            for block in building.blocks
-        ]
+    shares = (-0.9, -0.45, 0, 0.45, 0.9)
+    points = np.array(
+        [block.at(a * block.along, b * block.across) for block in building.blocks for a in shares for b in shares]
     )
     w, h = plan.size
     inside = (points[:, 0] > 0) & (points[:, 0] < w) & (points[:, 1] > 0) & (points[:, 1] < h)
