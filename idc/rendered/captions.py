@@ -9,7 +9,8 @@ sides hold in every image that shows the object, because the camera may turn bet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any, get_args
@@ -29,9 +30,11 @@ VALUES: dict[str, tuple[str, ...]] = {
 """Attribute -> its values."""
 
 SUBSETS = tuple(
-    tuple(a for a, used in zip(ATTRIBUTES, uses, strict=True) if used) for uses in product((True, False), repeat=4)
+    subset
+    for uses in product((True, False), repeat=4)
+    if len(subset := tuple(a for a, used in zip(ATTRIBUTES, uses, strict=True) if used)) >= 2
 )
-"""All choices of attributes, the fullest first."""
+"""All choices of at least two attributes, the fullest first."""
 
 SYNONYMS: dict[str, tuple[str, ...]] = {
     "large": ("large", "big"),
@@ -150,24 +153,19 @@ def descriptions(
         holds_in: the images in which the relation must be true.
     """
     thing = unique_in[0].thing
-    plain = [SceneDescription(s) for s in SUBSETS if len(s) >= 2 and _unique(thing, s, unique_in)]
+    plain = [SceneDescription(s) for s in SUBSETS if _unique(thing, s, unique_in)]
     relational = []
-    anchors = [t for t in unique_in[0].things if t is not thing]
-    for anchor in anchors:
-        names = [s for s in SUBSETS if len(s) >= 2 and _unique(anchor, s, unique_in)]
-        if not names:
-            continue
-        for relation in RELATIONS:
+    for anchor in unique_in[0].things:
+        names = [s for s in SUBSETS if anchor is not thing and _unique(anchor, s, unique_in)]
+        for relation in RELATIONS if names else ():
             if not all(holds(relation, s.thing, anchor, s.view, CLEAR_OFFSET) for s in holds_in):
                 continue
             for attributes in SUBSETS:
-                if len(attributes) >= 2 and all(
-                    not any(
-                        holds(relation, other, anchor, s.view, 0.0)
-                        for other in matching(s.things, s.thing, attributes)
-                        if other is not s.thing and other is not anchor
-                    )
+                if not any(
+                    holds(relation, other, anchor, s.view, 0.0)
                     for s in unique_in
+                    for other in matching(s.things, s.thing, attributes)
+                    if other is not s.thing and other is not anchor
                 ):
                     relational += [SceneDescription(attributes, relation, anchor, name) for name in names]
     return plain, relational
@@ -274,54 +272,42 @@ def _count_options(difference: Difference, images: Sequence[Sequence[SceneObject
     groups = [[thing_of(record) for record in records] for records in (difference.before, difference.after)]
     thing = (groups[0] or groups[1])[0]
 
-    def alone(attributes: Sequence[str]) -> bool:
-        fitting = [matching(things, thing, attributes) for things in images]
-        return all(
-            len(things) == len(group) and set(things) == set(group)
-            for things, group in zip(fitting, groups, strict=True)
-        )
-
-    named = (SceneDescription(attributes) for attributes in SUBSETS if len(attributes) >= 2 and alone(attributes))
+    sides = list(zip(images, groups, strict=True))
+    named = (
+        SceneDescription(attributes)
+        for attributes in SUBSETS
+        if all(Counter(matching(things, thing, attributes)) == Counter(group) for things, group in sides)
+    )
     return ReferringOptions(difference, thing, tuple(named))
 
 
-def _sided(unique_in: Sequence[ObjectInView], shown: Sequence[ObjectInView]) -> list[SceneDescription]:
-    sided = []
+def _sided(unique_in: Sequence[ObjectInView], shown: Sequence[ObjectInView]) -> Iterator[SceneDescription]:
     for side in SIDES:
-        if not all(on_side(side, sight.thing, sight.view, CLEAR_SIDE) for sight in shown):
-            continue
-        sided += [
-            SceneDescription(attributes, side=side)
-            for attributes in SUBSETS
-            if len(attributes) >= 2 and not any(_another(attributes, side, sight) for sight in unique_in)
-        ]
-    return sided
+        if all(on_side(side, sight.thing, sight.view, CLEAR_SIDE) for sight in shown):
+            for attributes in SUBSETS:
+                if not any(
+                    on_side(side, other, sight.view, 0.0)
+                    for sight in unique_in
+                    for other in matching(sight.things, sight.thing, attributes)
+                    if other != sight.thing
+                ):
+                    yield SceneDescription(attributes, side=side)
 
 
-def _another(attributes: Sequence[str], side: str, sight: ObjectInView) -> bool:
-    """Whether a second object with these attributes of the first may be said to be on this side."""
-    return any(
-        on_side(side, other, sight.view, 0.0)
-        for other in matching(sight.things, sight.thing, attributes)
-        if other is not sight.thing and other != sight.thing
-    )
-
-
-def _moves(shown: Sequence[ObjectInView]) -> list[tuple[str | None, str]]:
+def _moves(shown: Sequence[ObjectInView]) -> Iterator[tuple[str | None, str]]:
     """Sides that an object has moved to, each with one that it came from, or None."""
     start, end = shown
-    moves: list[tuple[str | None, str]] = []
     for side in SIDES:
-        if not all(went(side, start.thing, end.thing, sight.view, CLEAR_MOVE) for sight in shown):
-            continue
-        if not on_side(side, end.thing, end.view, CLEAR_SIDE):
-            continue
-        clear: Callable[[str], bool] = lambda name: on_side(name, start.thing, start.view, CLEAR_SIDE)  # noqa: E731
-        sources = [
-            name for name in SIDES if name != side and clear(name) and not on_side(name, end.thing, end.view, 0.0)
-        ]
-        moves += [(source, side) for source in sources] or [(None, side)]
-    return moves
+        moved = all(went(side, start.thing, end.thing, sight.view, CLEAR_MOVE) for sight in shown)
+        if moved and on_side(side, end.thing, end.view, CLEAR_SIDE):
+            sources: list[str | None] = [
+                source
+                for source in SIDES
+                if source != side
+                and on_side(source, start.thing, start.view, CLEAR_SIDE)
+                and not on_side(source, end.thing, end.view, 0.0)
+            ]
+            yield from ((source, side) for source in sources or [None])
 
 
 def thing_of(record: Record) -> SceneObject:

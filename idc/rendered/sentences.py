@@ -8,7 +8,7 @@ turned from red to blue". :mod:`idc.metrics.difference_lists` takes these captio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -191,9 +191,9 @@ def several_captions(
     if not all(statement.describable for statement in statements):
         return []
     captions: dict[str, None] = {}
-    decks = [_Deck(clauses_of_changes(statement), rng) for statement in statements]
+    decks = [_deck(clauses_of_changes(statement), rng) for statement in statements]
     while len(captions) < count:
-        clauses = [clause(statement, deck.draw(), rng) for statement, deck in zip(statements, decks, strict=True)]
+        clauses = [clause(statement, next(deck), rng) for statement, deck in zip(statements, decks, strict=True)]
         captions[join_clauses(clauses, rng)] = None
     return list(captions)
 
@@ -276,16 +276,10 @@ def _words(statement: ReferringOptions, description: SceneDescription, rng: Any,
     return words
 
 
-class _Deck:
+def _deck(templates: Sequence[str], rng: np.random.Generator) -> Iterator[str]:
     """Wordings in a drawn order, again and again."""
-
-    def __init__(self, templates: Sequence[str], rng: np.random.Generator) -> None:
-        self.templates, self.rng = templates, rng
-        self.left: list[str] = []
-
-    def draw(self) -> str:
-        self.left = self.left or [self.templates[int(index)] for index in self.rng.permutation(len(self.templates))]
-        return self.left.pop()
+    while True:
+        yield from (templates[int(index)] for index in rng.permutation(len(templates))[::-1])
 
 
 class _FirstWord:

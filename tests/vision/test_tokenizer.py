@@ -17,7 +17,6 @@ from idc.training.context import LocalContext
 from idc.training.tracker import Tracker
 from idc.vision.pretrained import network_fingerprint
 from idc.vision.tokenizer.config import TokenizerConfig, TokenizerLossConfig, TrainTokenizerJob
-from idc.vision.tokenizer.linear_start import start_linear
 from idc.vision.tokenizer.model import (
     ImageTokenizer,
     prepare_frame,
@@ -30,6 +29,7 @@ from idc.vision.tokenizer.task import (
     TokenizerTask,
     collate_images,
     kmeans,
+    start_linear,
     train,
 )
 from tests.vision.scenes import COLOURS, TINY, pair_row, scene, write_pairs

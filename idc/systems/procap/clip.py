@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from idc.data.text import BOS, EOS
-from idc.vision.pair_encoder.text_tokens import clip_tokenizer
+from idc.vision.pair_encoder.model import clip_tokenizer
 from idc.vision.pretrained import load_pretrained
 
 

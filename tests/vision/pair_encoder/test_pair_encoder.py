@@ -24,9 +24,8 @@ from idc.training.context import LocalContext
 from idc.training.foreign import Ledger
 from idc.vision.pair_encoder.config import PairEncoderConfig, TrainPairEncoderJob
 from idc.vision.pair_encoder.convert import convert_clip4idc, load_clip
-from idc.vision.pair_encoder.model import NEW, PairEncoder, start_comparing
+from idc.vision.pair_encoder.model import NEW, BpeTokens, PairEncoder, WordTokens, start_comparing
 from idc.vision.pair_encoder.task import CollatePairs, PairCaptions, pair_contrastive_loss, train
-from idc.vision.pair_encoder.text_tokens import BpeTokens, WordTokens
 from tests.vision.pair_encoder.clip4idc import (
     SMALL,
     caption_layout,
