@@ -115,14 +115,9 @@ def _furnish_lot(plan: Plan, lot: Lot) -> None:
     if pool and style != "building":
         x, y = block.at(float(rng.uniform(-0.5, 0.5)) * block.along, block.across + 6.0)
         site.patches.append(Patch(rectangle(x, y, 4.6, 3.0, block.turn), "concrete", 0.0, epochs=land, layer=2))
-        site.strips.append(
-            Strip(
-                np.array([RoofBlock(x, y, 1, 1, block.turn).at(-2, 0), RoofBlock(x, y, 1, 1, block.turn).at(2, 0)]),
-                3.2,
-                color_of(76, 142, 160),
-                epochs=land,
-            )
-        )
+        water = RoofBlock(x, y, 1, 1, block.turn)
+        ends = np.array([water.at(-2, 0), water.at(2, 0)])
+        site.strips.append(Strip(ends, 3.2, color_of(76, 142, 160), epochs=land))
     for share in spots:
         x, y = lot.ground[0] + (lot.ground[1] - lot.ground[0]) * share[0] + (lot.ground[3] - lot.ground[0]) * share[1]
         radius = float(rng.uniform(0.8, 1.6) if young < 0.4 or epochs == BUILT else rng.uniform(1.2, 3.4))
@@ -148,12 +143,8 @@ def _furnish_large(plan: Plan, spot: Building) -> None:
     site.patches.append(Patch(apron.corners(), "concrete", -0.1, 0.0, epochs=land, layer=2))
     parking = None
     for side, deep in rng.permutation([(-1.0, 9.0), (1.0, 9.0), (-1.0, 16.0), (1.0, 16.0)]):
-        block = RoofBlock(
-            *main.at(0, side * (main.across + 4.0 + deep)),
-            main.along + float(rng.uniform(-4, 6)),
-            float(deep),
-            main.turn,
-        )
+        at, half = main.at(0, side * (main.across + 4.0 + deep)), main.along + float(rng.uniform(-4, 6))
+        block = RoofBlock(*at, half, float(deep), main.turn)
         if plan.land.is_free(block.corners(-0.5)):
             parking = block
     if parking is None:
@@ -174,17 +165,10 @@ def _furnish_large(plan: Plan, spot: Building) -> None:
 def _trails(plan: Plan) -> None:
     rng, site = plan.rng, plan.site
     for _ in range(int(rng.poisson(0.8 if plan.forest > 0.4 else 1.3))):
-        line = curve(
-            rng,
-            site.width,
-            site.height,
-            tuple(rng.uniform(0, 1, 2) * plan.size),
-            float(rng.uniform(0, math.pi)),
-            float(rng.normal(0, 0.6)),
-        )
+        through, angle = tuple(rng.uniform(0, 1, 2) * plan.size), float(rng.uniform(0, math.pi))
+        line = curve(rng, site.width, site.height, through, angle, float(rng.normal(0, 0.6)))
         pieces = line[: int(len(line) * rng.uniform(0.4, 1.0))]
-        clear = [plan.taken.is_free_at(float(x), float(y), 1.2) for x, y in pieces]
-        if all(clear):
+        if all(plan.taken.is_free_at(float(x), float(y), 1.2) for x, y in pieces):
             light = color_of(166, 150, 122)
             for side in (-0.8, 0.8):
                 site.strips.append(Strip(beside(pieces, side), 0.7, light, 0.0, float(rng.uniform(0.15, 0.4))))

@@ -11,7 +11,18 @@ from typing import Any
 import numpy as np
 
 from idc.rendered.satellite.canvas import color_of
-from idc.rendered.satellite.site import REACH, Building, Cover, Lot, Patch, Plan, Road, RoofBlock, outline, rectangle
+from idc.rendered.satellite.site import (
+    REACH,
+    Building,
+    Lot,
+    Patch,
+    Plan,
+    Road,
+    Roof,
+    RoofBlock,
+    outline,
+    rectangle,
+)
 
 _HOUSE_ROOFS = (
     (92, 88, 84),
@@ -94,16 +105,12 @@ def _strips_of_crop(plan: Plan, turn: float, part: bool = False) -> None:
         at = -reach / 2
         while at < reach / 2:
             wide = float(rng.choice([rng.uniform(5, 12), rng.uniform(12, 30)]))
-            cover: Cover = str(
-                rng.choice(["crop", "crop", "crop", "mud", "meadow", "dry"], p=[0.3, 0.2, 0.1, 0.2, 0.1, 0.1])
-            )
+            covers = ["crop", "crop", "crop", "mud", "meadow", "dry"]
+            cover = str(rng.choice(covers, p=[0.3, 0.2, 0.1, 0.2, 0.1, 0.1]))
             x, y = centre.at(at + wide / 2, (low + high) / 2)
-            polygon = rectangle(x, y, wide / 2, (high - low) / 2 - 0.5, turn)
-            plan.site.patches.append(
-                Patch(
-                    polygon, cover, float(rng.normal(0, 0.13)), 0.25, turn + (math.pi / 2 if rng.random() < 0.9 else 0)
-                )
-            )
+            polygon, shade = rectangle(x, y, wide / 2, (high - low) / 2 - 0.5, turn), float(rng.normal(0, 0.13))
+            furrows = turn + (math.pi / 2 if rng.random() < 0.9 else 0)
+            plan.site.patches.append(Patch(polygon, cover, shade, 0.25, furrows))
             at += wide
     if rng.random() < 0.25:  # a greenhouse or a bare rectangle
         x, y = rng.uniform(0.15, 0.85, 2) * (width, height)
@@ -203,65 +210,36 @@ def _lot(
     x, y = float(centre[0]), float(centre[1])
     turn = facing + float(rng.normal(0, 0.02))
     if style in ("village", "farm"):
-        flat = rng.random() < 0.5
-        main = RoofBlock(x, y, wide / 2, deep / 2 * 0.8, turn, float(rng.uniform(3, 6)), "flat" if flat else "gable")
+        form: Roof = "flat" if rng.random() < 0.5 else "gable"
+        main = RoofBlock(x, y, wide / 2, deep / 2 * 0.8, turn, float(rng.uniform(3, 6)), form)
         blocks: tuple[RoofBlock, ...] = (main,)
         if rng.random() < 0.45:
             half = deep * 0.22
-            blocks += (
-                RoofBlock(
-                    *main.at((wide / 2 - half) * rng.choice([-1, 1]), deep * 0.35),
-                    half,
-                    deep * 0.3,
-                    turn,
-                    3.0,
-                    "flat" if flat else "gable",
-                ),
-            )
+            at = main.at((wide / 2 - half) * rng.choice([-1, 1]), deep * 0.35)
+            blocks += (RoofBlock(*at, half, deep * 0.3, turn, 3.0, form),)
         roof = roofs[rng.integers(len(roofs))] * rng.uniform(0.85, 1.1)
     else:
         blocks = house_blocks(rng, x, y, turn, wide, deep, style)
-        roof = (
-            shared * rng.uniform(0.88, 1.12)
-            if rng.random() < 0.75
-            else roofs[rng.integers(len(roofs))] * rng.uniform(0.85, 1.12)
-        )
+        if rng.random() < 0.75:
+            roof = shared * rng.uniform(0.88, 1.12)
+        else:
+            roof = roofs[rng.integers(len(roofs))] * rng.uniform(0.85, 1.12)
     if not plan.taken.is_free(outline(blocks, 1.3)):
         return None
     plan.taken.take(outline(blocks, 0.4))
     house = RoofBlock(x, y, wide / 2, deep / 2, turn)
-    half_wide = wide / 2 + gap / 2
-    ground = np.array(
-        [
-            house.at(*corner)
-            for corner in (
-                (-half_wide, -deep / 2 - front),
-                (half_wide, -deep / 2 - front),
-                (half_wide, deep / 2 + yard),
-                (-half_wide, deep / 2 + yard),
-            )
-        ]
-    )
+    half_wide, street, back = wide / 2 + gap / 2, -deep / 2 - front, deep / 2 + yard
+    corners = ((-half_wide, street), (half_wide, street), (half_wide, back), (-half_wide, back))
+    ground = np.array([house.at(*corner) for corner in corners])
     garage = blocks[1] if len(blocks) > 1 and style in ("house", "villa") else blocks[0]
     c, s = math.cos(turn), math.sin(turn)
     dx, dy = garage.x - x, garage.y - y
     u, v = dx * c + dy * s, -dx * s + dy * c
     half_drive = min(garage.along * 0.85, 3.2) if style in ("house", "villa") else 1.4
-    start, end = v - garage.across, -deep / 2 - front - 0.4
-    flare = 0.6
-    drive = np.array(
-        [
-            house.at(*corner)
-            for corner in (
-                (u - half_drive, start),
-                (u + half_drive, start),
-                (u + half_drive, end + 1.5),
-                (u + half_drive + flare, end),
-                (u - half_drive - flare, end),
-                (u - half_drive, end + 1.5),
-            )
-        ]
-    )
+    start, end, flare = v - garage.across, street - 0.4, 0.6
+    left, right = u - half_drive, u + half_drive
+    drive_corners = ((left, start), (right, start), (right, end + 1.5), (right + flare, end), (left - flare, end))
+    drive = np.array([house.at(*corner) for corner in (*drive_corners, (left, end + 1.5))])
     noun = {"house": "house", "villa": "villa"}.get(style, "building")
     color = color_of(*np.clip(roof, 0, 245))
     building = Building(blocks, color, float(rng.uniform(0.5, 0.75)), int(rng.integers(2**31)), noun=noun)
@@ -285,22 +263,13 @@ def place_large_buildings(plan: Plan, fewest: int) -> None:
         centre = point + np.array((-math.sin(turn), math.cos(turn))) * side * away
         if not (0.1 * w < centre[0] < 0.9 * w and 0.1 * h < centre[1] < 0.9 * h):
             continue
-        main = RoofBlock(
-            float(centre[0]), float(centre[1]), half_long, half_deep, turn, float(rng.uniform(6, 10)), "flat"
-        )
+        x, y = (float(value) for value in centre)
+        main = RoofBlock(x, y, half_long, half_deep, turn, float(rng.uniform(6, 10)), "flat")
         blocks = [main]
         if rng.random() < 0.5:
             half = half_long * float(rng.uniform(0.2, 0.4))
-            blocks.append(
-                RoofBlock(
-                    *main.at((half_long - half) * rng.choice([-1, 1]), side * half_deep * 0.9),
-                    half,
-                    half_deep * 0.35,
-                    turn,
-                    main.eaves - 1,
-                    "flat",
-                )
-            )
+            at = main.at((half_long - half) * rng.choice([-1, 1]), side * half_deep * 0.9)
+            blocks.append(RoofBlock(*at, half, half_deep * 0.35, turn, main.eaves - 1, "flat"))
         if not plan.taken.is_free(outline(tuple(blocks), 4.0)):
             continue
         plan.taken.take(outline(tuple(blocks), 9.0))
