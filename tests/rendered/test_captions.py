@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from idc.rendered.captions import descriptions, pair_sights
 from idc.rendered.draw import draw_scene
 from idc.rendered.scene import PairScene, SceneObject
-from idc.rendered.sentences import change_captions
+from idc.rendered.sentences import captions_of_meta, change_captions
 from tests.rendered.conftest import CLEVR, SMALL
 
 WORDS = {
@@ -97,7 +97,11 @@ def twin_scene(*others: SceneObject) -> PairScene:
 
 def test_a_scene_in_which_nothing_is_unique_is_not_describable():
     twins = [SceneObject("cube", "red", "rubber", "small", 0.35, float(x), 0.0, 0.0) for x in (-2, 2)]
-    assert descriptions(*pair_sights(twin_scene(*twins))) == ([], [])
+    pair = twin_scene(*twins)
+    assert descriptions(*pair_sights(pair)) == ([], [])
+    meta = {"before": [asdict(thing) for thing in pair.before], "after": [asdict(thing) for thing in pair.after]}
+    meta["views"] = [view.record() for view in pair.views]
+    assert captions_of_meta(meta, "color", 6, 0.5, np.random.default_rng(0)) == []
 
 
 def test_a_relation_that_the_other_view_denies_is_not_used():

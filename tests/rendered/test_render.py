@@ -22,6 +22,7 @@ from idc.rendered.config import RenderConfig, RenderJob
 from idc.rendered.draw import cast, draw_scene, split_of
 from idc.rendered.render import MASK_AFTER, MASK_BEFORE, RenderScenes, open_rendering
 from idc.rendered.scene import ORDERED_PAIRS, SceneObject
+from idc.rendered.sentences import change_captions
 from tests.rendered.conftest import SMALL
 
 
@@ -128,6 +129,10 @@ def test_every_caption_is_true(ordered_rows) -> None:
     assert found.invented_change.right == found.missed_change.right == 0
     assert all(len(set(p.captions)) == ORDERED.captions_per_pair for p in pairs)
     assert len({p.captions for p in pairs}) == len(pairs), "each order has its own draws"
+    scene, _ = draw_scene(ORDERED, TRAIN[0])
+    for number, (name, order) in enumerate(ORDERED_PAIRS.items()):
+        captions = change_captions(scene, 6, 0.25, np.random.default_rng((0, TRAIN[0], number)), order)
+        assert number < 2 or ordered_rows[TRAIN[0]][name].captions == tuple(captions), "as seed, scene and number say"
 
 
 def test_masks_are_those_of_the_order(ordered_rows) -> None:

@@ -163,6 +163,7 @@ def test_what_looks_alike_is_told_by_its_side_or_not_at_all() -> None:
     assert on_side("left", thing_of(left), VIEW, 1.0)
     assert on_side("right", thing_of(right), VIEW, 1.0)
     found = several_captions([gone], [left, right], [right], [VIEW, VIEW], 4, np.random.default_rng(0))
+    assert len(found) == 4
     assert all("left" in one for one in found)
     near = record("small red metal cube", -1.6, -1.6)
     near_gone = Difference("drop", (near,), ())
