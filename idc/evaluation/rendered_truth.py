@@ -19,9 +19,8 @@ from idc.metrics.scene_scores import (
     true_differences,
     truth_in,
 )
-from idc.rendered.captions import true_captions
 from idc.rendered.differences import differences_of
-from idc.rendered.sentences import true_wordings
+from idc.rendered.sentences import true_captions, true_wordings
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,8 @@ from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.metrics.changes import named_type
 from idc.metrics.claim_words import COUNT, FEWER, MORE, SIDE, TEXT
 from idc.metrics.claims import Attributes, ObjectClaims, SentenceClaim, read_claims, read_object_claims
-from idc.rendered.captions import ATTRIBUTES, holds
+from idc.rendered.captions import ATTRIBUTES, SIDES, holds, on_side, thing_of, went
 from idc.rendered.differences import DIFFERENCES, KINDS, Difference, differences_of
-from idc.rendered.referring import SIDES, on_side, thing_of, went
 from idc.rendered.scene import View
 
 INVENTED_CHANGE, MISSED_CHANGE = "invented change", "missed change"

@@ -18,7 +18,7 @@ Guarantees: no two objects are nearer than ``min_gap``; every object shows ``min
 in; the changed object has an unambiguous description in every pair of the scene. A draw that violates one is repeated.
 
 With ``several``, scene n gives instead one pair ``r{s}-{n:06d}`` with none to several changes of ten kinds
-(:mod:`idc.rendered.differences`); :mod:`idc.rendered.several` has its guarantees. Its ``change_type`` is the
+(:mod:`idc.rendered.differences`); :mod:`idc.rendered.draw` has its guarantees. Its ``change_type`` is the
 kind if there is one difference, ``none`` if there is none, null if there are several; ``meta`` has in addition
 ``differences``, ``types`` (OmniDiff's names), ``changeflag`` and ``distractors`` (how far camera and lamps moved, the
 lamps' power after over before).
@@ -36,8 +36,8 @@ The columns of a pair that need explanation:
   ``viewpoint_iou``: the mean over unchanged objects of the intersection over union of the object's visible pixels in
   the two images; 1 if the camera did not move. With ``jitter: moderate`` it has CLEVR-Change's mean (0.51).
 
-Modules: ``config`` (settings), ``scene`` (objects, views, changes), ``captions``, ``look`` (the rest of the
-appearance), ``lettering`` (letters on cubes), ``draw`` (random scenes; numpy only), ``several`` (those with several
-changes) with ``differences`` (their lists) and ``sentences`` (their references), ``render`` (pixels, the data stage,
-the build). The command is ``jobs/render.py``, its presets ``jobs/configs/render``.
+Modules: ``config`` (settings), ``scene`` (objects, views, pairs), ``differences`` (the list of what changes), ``views``
+(cameras and lamps), ``look`` (the rest of the appearance), ``draw`` (random scenes; numpy only), ``captions`` (words
+and descriptions), ``sentences`` (references), ``render`` (pixels, the data stage, the build). The command is
+``jobs/render.py``, its presets ``jobs/configs/render``.
 """

@@ -1,23 +1,23 @@
-"""Reference captions of a pair: true, varied, in CLEVR-Change's style and with about its vocabulary.
+"""The words of captions, and descriptions that fit one object alone.
 
-A caption names the changed object by a description that fits no other object: by some of its attributes, and, if these
+A caption names a changed object by a description that fits no other object: by some of its attributes, and, if these
 are ambiguous or in a share of the other cases, by a relation to a second object that is itself described unambiguously.
-Descriptions of recoloured, remade, dropped or moved objects are unique in the before image, those of added objects in
-the after image (of moved ones in both). A relation is used only if it holds in every image that shows both objects,
-because the camera may turn between them.
+Of several changes also by the side of the picture where it is. An object is looked for in the before image, what was
+added in the after image; what was moved, turned or written on must be the only one that fits in both. Relations and
+sides hold in every image that shows the object, because the camera may turn between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any, get_args
 
-import numpy as np
-
-from idc.rendered.config import ChangeType, Color, Material, Shape
-from idc.rendered.scene import CHANGED, Change, ChangedPair, Order, Scene, SceneObject, View
+from idc.rendered.config import Color, Material, Shape
+from idc.rendered.differences import Difference
+from idc.rendered.scene import PairScene, SceneObject, View
 
 ATTRIBUTES = ("size", "color", "material", "shape")
 
@@ -30,9 +30,11 @@ VALUES: dict[str, tuple[str, ...]] = {
 """Attribute -> its values."""
 
 SUBSETS = tuple(
-    tuple(a for a, used in zip(ATTRIBUTES, uses, strict=True) if used) for uses in product((True, False), repeat=4)
+    subset
+    for uses in product((True, False), repeat=4)
+    if len(subset := tuple(a for a, used in zip(ATTRIBUTES, uses, strict=True) if used)) >= 2
 )
-"""All choices of attributes, the fullest first."""
+"""All choices of at least two attributes, the fullest first."""
 
 SYNONYMS: dict[str, tuple[str, ...]] = {
     "large": ("large", "big"),
@@ -56,6 +58,21 @@ RELATIONS: dict[str, tuple[str, ...]] = {
 
 CLEAR_OFFSET = 0.4
 """Least distance in scene units, along the ground, for an object to be left (right, ...) of another."""
+
+CLEAR_SIDE = 1.0
+"""Least distance in scene units from the middle of the picture, along the ground, of what is on one of its sides."""
+
+CLEAR_MOVE = 1.0
+"""Least way in scene units, along the ground and in both views, of what has moved to a side."""
+
+SIDES = tuple(RELATIONS)
+"""Sides of a picture, called as the relations: left, right, front, behind."""
+
+_SAME_LOOK = ("orientation", "move", "text")
+"""Kinds that leave all attributes: the object must be the only one that fits in both images."""
+
+Record = Mapping[str, Any]
+"""An object as the ``meta`` of a pair has it."""
 
 
 def _recoloured(attribute: str) -> tuple[str, ...]:
@@ -126,17 +143,6 @@ def matching(things: Iterable[SceneObject], thing: SceneObject, attributes: Sequ
     return [t for t in things if all(getattr(t, a) == getattr(thing, a) for a in attributes)]
 
 
-def sights(pair: ChangedPair) -> tuple[list[ObjectInView], list[ObjectInView]]:
-    """The images in which its description must be unique, and those in which a relation of it must hold."""
-    change, before, after, views = pair
-    seen = []
-    if change.before is not None:
-        seen.append(ObjectInView(change.before, before, views[0]))
-    if change.after is not None:
-        seen.append(ObjectInView(change.after, after, views[1]))
-    return (seen[:1] if change.kind in ("color", "material") else seen), seen
-
-
 def descriptions(
     unique_in: list[ObjectInView], holds_in: list[ObjectInView]
 ) -> tuple[list[SceneDescription], list[SceneDescription]]:
@@ -147,95 +153,176 @@ def descriptions(
         holds_in: the images in which the relation must be true.
     """
     thing = unique_in[0].thing
-    plain = [SceneDescription(s) for s in SUBSETS if len(s) >= 2 and _unique(thing, s, unique_in)]
+    plain = [SceneDescription(s) for s in SUBSETS if _unique(thing, s, unique_in)]
     relational = []
-    anchors = [t for t in unique_in[0].things if t is not thing]
-    for anchor in anchors:
-        names = [s for s in SUBSETS if len(s) >= 2 and _unique(anchor, s, unique_in)]
-        if not names:
-            continue
-        for relation in RELATIONS:
+    for anchor in unique_in[0].things:
+        names = [s for s in SUBSETS if anchor is not thing and _unique(anchor, s, unique_in)]
+        for relation in RELATIONS if names else ():
             if not all(holds(relation, s.thing, anchor, s.view, CLEAR_OFFSET) for s in holds_in):
                 continue
             for attributes in SUBSETS:
-                if len(attributes) >= 2 and all(
-                    not any(
-                        holds(relation, other, anchor, s.view, 0.0)
-                        for other in matching(s.things, s.thing, attributes)
-                        if other is not s.thing and other is not anchor
-                    )
+                if not any(
+                    holds(relation, other, anchor, s.view, 0.0)
                     for s in unique_in
+                    for other in matching(s.things, s.thing, attributes)
+                    if other is not s.thing and other is not anchor
                 ):
                     relational += [SceneDescription(attributes, relation, anchor, name) for name in names]
     return plain, relational
 
 
-def describable(pair: ChangedPair) -> bool:
-    """Whether the changed object has a true and unambiguous description."""
-    unique_in, holds_in = sights(pair)
+def sights(
+    kind: str,
+    changed: Sequence[Sequence[SceneObject]],
+    images: Sequence[tuple[SceneObject, ...]],
+    views: Sequence[View],
+) -> tuple[list[ObjectInView], list[ObjectInView]]:
+    """The images in which the description of a changed object must be unique, and those in which what it says of its
+    place must hold.
+
+    Args:
+        changed: the objects of a difference of this kind in either image, identical to those of ``images``.
+    """
+    shown = [
+        ObjectInView(thing, things, view)
+        for side, things, view in zip(changed, images, views, strict=True)
+        for thing in side
+    ]
+    return (shown if kind in _SAME_LOOK else shown[:1]), shown
+
+
+def pair_sights(pair: PairScene) -> tuple[list[ObjectInView], list[ObjectInView]]:
+    """:func:`sights` of the only difference of a pair."""
+    (difference,) = pair.differences
+    images = (pair.before, pair.after)
+    changed = [
+        [things[at] for at in difference[side]] for things, side in zip(images, ("before", "after"), strict=True)
+    ]
+    return sights(difference["kind"], changed, images, pair.views)
+
+
+def describable(pair: PairScene) -> bool:
+    """Whether the only changed object, if any, has a description by attributes or a relation."""
+    if not pair.differences:
+        return True
+    unique_in, holds_in = pair_sights(pair)
     # what is unique by some attributes is unique by all
     return _unique(unique_in[0].thing, ATTRIBUTES, unique_in) or any(descriptions(unique_in, holds_in))
 
 
-def change_captions(
-    scene: Scene, count: int, relation_share: float, rng: np.random.Generator, order: Order = CHANGED
-) -> list[str]:
-    """``count`` captions of what changes between two images, each from another template."""
-    pair = scene.changed_pair(order)
-    return no_change_captions(count, rng) if pair is None else _captions(pair, count, relation_share, rng)
+def _unique(thing: SceneObject, attributes: Sequence[str], images: list[ObjectInView]) -> bool:
+    return all(len(matching(s.things, thing, attributes)) == 1 for s in images)
 
 
-def captions_of_record(
-    kind: ChangeType, record: Mapping[str, Any], count: int, relation_share: float, rng: np.random.Generator
-) -> list[str]:
-    """``count`` captions of a change given by the ``meta`` of a rendered pair: ``before``, ``after``, ``views``. Empty
-    if no description of the changed object is unambiguous (possible for a pair in reverse order)."""
-    before, after = (tuple(SceneObject(**thing) for thing in record[name]) for name in ("before", "after"))
-    gone = next((thing for thing in before if thing not in after), None)
-    new = next((thing for thing in after if thing not in before), None)
-    pair = ChangedPair(Change(kind, gone, new), before, after, [View.of_record(view) for view in record["views"]])
-    return _captions(pair, count, relation_share, rng) if describable(pair) else []
+@dataclass(frozen=True)
+class ReferringOptions:
+    """A difference with all that a clause may say of it.
+
+    Attributes:
+        thing: the object as it looks where it is looked for; of a changed number one of the group, its plain
+            descriptions fit the group.
+        plain, relational, sided: the ways to name it: by attributes, also a relation, also a side.
+        moves: side that it came from, if it is clear, and side that it has moved to.
+    """
+
+    difference: Difference
+    thing: SceneObject
+    plain: tuple[SceneDescription, ...]
+    relational: tuple[SceneDescription, ...] = ()
+    sided: tuple[SceneDescription, ...] = ()
+    moves: tuple[tuple[str | None, str], ...] = ()
+
+    @property
+    def describable(self) -> bool:
+        """Whether a clause about the difference can be true and unambiguous."""
+        return bool(self.plain or self.relational or self.sided)
 
 
-def _captions(pair: ChangedPair, count: int, relation_share: float, rng: np.random.Generator) -> list[str]:
-    plain, relational = descriptions(*sights(pair))
-    change = pair.change
-    thing = change.before if change.before is not None else change.after
-    assert thing is not None
-    value = getattr(change.after, change.kind) if change.kind in ("color", "material") else ""
-    templates = TEMPLATES[change.kind]
-    captions = []
-    for t in rng.permutation(len(templates))[:count]:
-        use_relation = bool(relational) and (not plain or rng.random() < relation_share)
-        description = _pick(relational if use_relation else plain, rng)
-        captions.append(templates[t].format(d=phrase(thing, description, rng), v=word(value, rng)))
-    return captions
-
-
-def no_change_captions(count: int, rng: np.random.Generator) -> list[str]:
-    """``count`` different captions for no change."""
-    templates = TEMPLATES["none"]
-    return [templates[t] for t in rng.permutation(len(templates))[:count]]
-
-
-def true_captions(
-    change_type: str, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
-) -> list[str]:
-    """True captions in every template of the change type, with all attributes of the changed object.
+def find_referring_options(
+    difference: Difference, before: Sequence[Record], after: Sequence[Record], views: Sequence[View]
+) -> ReferringOptions:
+    """All that a clause may say of a difference; not describable if nothing fits its object alone.
 
     Args:
-        change_type: of the pair.
-        before: the objects in the before image, as the ``meta`` of a rendered pair has them; ``after``: in the after
-            image.
+        before, after: the objects of the images, as ``meta`` has them; ``views``: of both.
     """
-    templates = TEMPLATES[change_type]
-    if change_type == "none":
-        return list(templates)
-    gone = [thing for thing in before if thing not in after]
-    new = [thing for thing in after if thing not in before]
-    changed = (gone or new)[0]
-    value = new[0][change_type] if change_type in ("color", "material") else ""
-    return [t.format(d=" ".join(changed[name] for name in ATTRIBUTES), v=value) for t in templates]
+    images = [tuple(thing_of(record) for record in side) for side in (before, after)]
+    if difference.kind == "count":
+        return _count_options(difference, images)
+    every = zip((difference.before, difference.after), (before, after), images, strict=True)
+    changed = [[things[list(side).index(record)] for record in records] for records, side, things in every]
+    unique_in, shown = sights(difference.kind, changed, images, views)
+    if difference.kind == "text":
+        letters = [record.get("text") for record in (*difference.before, *difference.after)]
+        if not all(letters) or letters[0] == letters[1]:
+            return ReferringOptions(difference, shown[0].thing, ())
+    plain, relational = descriptions(unique_in, shown)
+    still = {thing_of(record) for record in before if record in after}
+    return ReferringOptions(
+        difference,
+        unique_in[0].thing,
+        tuple(plain),
+        tuple(description for description in relational if description.anchor in still),
+        tuple(_sided(unique_in, shown)) if difference.kind != "move" else (),
+        tuple(_moves(shown)) if difference.kind == "move" else (),
+    )
+
+
+def _count_options(difference: Difference, images: Sequence[Sequence[SceneObject]]) -> ReferringOptions:
+    groups = [[thing_of(record) for record in records] for records in (difference.before, difference.after)]
+    thing = (groups[0] or groups[1])[0]
+
+    sides = list(zip(images, groups, strict=True))
+    named = (
+        SceneDescription(attributes)
+        for attributes in SUBSETS
+        if all(Counter(matching(things, thing, attributes)) == Counter(group) for things, group in sides)
+    )
+    return ReferringOptions(difference, thing, tuple(named))
+
+
+def _sided(unique_in: Sequence[ObjectInView], shown: Sequence[ObjectInView]) -> Iterator[SceneDescription]:
+    for side in SIDES:
+        if all(on_side(side, sight.thing, sight.view, CLEAR_SIDE) for sight in shown):
+            for attributes in SUBSETS:
+                if not any(
+                    on_side(side, other, sight.view, 0.0)
+                    for sight in unique_in
+                    for other in matching(sight.things, sight.thing, attributes)
+                    if other != sight.thing
+                ):
+                    yield SceneDescription(attributes, side=side)
+
+
+def _moves(shown: Sequence[ObjectInView]) -> Iterator[tuple[str | None, str]]:
+    """Sides that an object has moved to, each with one that it came from, or None."""
+    start, end = shown
+    for side in SIDES:
+        moved = all(went(side, start.thing, end.thing, sight.view, CLEAR_MOVE) for sight in shown)
+        if moved and on_side(side, end.thing, end.view, CLEAR_SIDE):
+            sources: list[str | None] = [
+                source
+                for source in SIDES
+                if source != side
+                and on_side(source, start.thing, start.view, CLEAR_SIDE)
+                and not on_side(source, end.thing, end.view, 0.0)
+            ]
+            yield from ((source, side) for source in sources or [None])
+
+
+def thing_of(record: Record) -> SceneObject:
+    """The object of a record, without what the record does not have."""
+    return SceneObject(**{field.name: record[field.name] for field in fields(SceneObject) if field.name in record})
+
+
+def on_side(side: str, thing: SceneObject, view: View, margin: float) -> bool:
+    """Whether an object is on a side of the picture, by more than ``margin`` from what the camera looks at."""
+    return holds(side, thing, replace(thing, x=view.target[0], y=view.target[1]), view, margin)
+
+
+def went(side: str, start: SceneObject, end: SceneObject, view: View, margin: float) -> bool:
+    """Whether an object went to a side by more than ``margin``."""
+    return holds(side, end, start, view, margin)
 
 
 def phrase(thing: SceneObject, description: SceneDescription, rng: Any) -> str:
@@ -246,18 +333,6 @@ def phrase(thing: SceneObject, description: SceneDescription, rng: Any) -> str:
     assert description.anchor is not None
     relation = str(rng.choice(RELATIONS[description.relation]))
     return f"{text} that is {relation} the {noun(description.anchor, description.anchor_attributes, rng)}"
-
-
-def _pick(options: list[SceneDescription], rng: np.random.Generator) -> SceneDescription:
-    """One of the options; every other time one of those that name the most attributes."""
-    if rng.random() < 0.5:
-        most = max(len(o.attributes) for o in options)
-        options = [o for o in options if len(o.attributes) == most]
-    return options[int(rng.integers(len(options)))]
-
-
-def _unique(thing: SceneObject, attributes: Sequence[str], images: list[ObjectInView]) -> bool:
-    return all(len(matching(s.things, thing, attributes)) == 1 for s in images)
 
 
 def noun(thing: SceneObject, attributes: Sequence[str], rng: Any) -> str:

@@ -1,4 +1,4 @@
-"""The list of true differences of a rendered pair with several changes, as the pair's ``meta`` has it.
+"""The list of true differences of a rendered pair; the ``meta`` of a pair of a scene with several changes has it.
 
 ``meta["before"]`` and ``meta["after"]`` are the objects of the two images, ``meta["differences"]`` is a list of
 ``{"kind": ..., "before": [...], "after": [...]}``, whose numbers are indices in these two lists:
@@ -41,6 +41,12 @@ OMNIDIFF_TYPES: dict[str, str] = {
     "text": "OCR",
 }
 """Kind -> the name of that type of change in OmniDiff; kinds without an entry are none of its twelve."""
+
+REVERSED: dict[str, str] = {"add": "drop", "drop": "add"}
+"""Kinds that are another one in reverse order."""
+
+DifferenceRecord = Mapping[str, Any]
+"""A difference as ``meta`` has it."""
 
 DIFFERENCES = "differences"
 """The key of the list in ``meta``."""
@@ -93,3 +99,21 @@ def differences_of(meta: Mapping[str, Any]) -> tuple[Difference, ...] | None:
             )
         differences.append(Difference(kind, *sides))
     return tuple(differences)
+
+
+def reversed_differences(differences: Sequence[DifferenceRecord]) -> list[DifferenceRecord]:
+    """The differences of a pair for its images in reverse order."""
+    return [
+        {"kind": REVERSED.get(record["kind"], record["kind"]), "before": record["after"], "after": record["before"]}
+        for record in differences
+    ]
+
+
+def difference_fields(differences: Sequence[DifferenceRecord]) -> dict[str, Any]:
+    """What ``meta`` has of the differences of a pair."""
+    kinds = {difference["kind"] for difference in differences}
+    return {
+        DIFFERENCES: differences,
+        "types": sorted(OMNIDIFF_TYPES[kind] for kind in kinds if kind in OMNIDIFF_TYPES),
+        "changeflag": int(bool(differences)),
+    }

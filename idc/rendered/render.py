@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import io
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from idc.data.images import encode_png
 from idc.data.pipeline import Batch, NumberSource, StageSpec
-from idc.data.schema import NO_CHANGE, PAIR_SCHEMA_VERSION, ChangePair, pair_arrow_schema
+from idc.data.schema import PAIR_SCHEMA_VERSION, ChangePair, pair_arrow_schema
 from idc.data.store import DatasetFolder, fingerprint
-from idc.rendered.captions import change_captions
 from idc.rendered.config import RenderConfig, RenderJob
-from idc.rendered.draw import draw_scene, pairs_of, split_of
-from idc.rendered.lettering import letter_stencil
-from idc.rendered.look import Exposure, Look
-from idc.rendered.scene import IMAGES, PAIRS, Order, Scene, SceneObject, View
-from idc.rendered.scene_rows import rows_of_scenes
-from idc.rendered.several import captions_of_differences, draw_several
-from idc.rendered.srgb import from_srgb, to_srgb
+from idc.rendered.draw import draw_scene, pairs_of, rows_of_scenes, split_of
+from idc.rendered.look import Exposure, Look, from_srgb, to_srgb
+from idc.rendered.scene import IMAGES, PAIRS, SceneObject, View
+from idc.rendered.sentences import captions_of_meta, change_captions
 
 GENERATOR_VERSION = 1
 """Part of the fingerprint of every rendered folder; to be raised when a setting would produce other rows."""
@@ -36,6 +33,12 @@ COLORS: dict[str, tuple[int, int, int]] = {
     "yellow": (255, 238, 51),
 }
 """CLEVR's eight colours, sRGB."""
+
+STENCIL = 64
+"""Edge of a stencil, pixels."""
+
+_HEIGHT, _STROKE = 0.66, 0.025
+"""Height of a letter and width of what is added around its strokes, as shares of the side."""
 
 PLAIN, IDEAL = Look(), Exposure()
 """The look and the camera without variation."""
@@ -99,59 +102,39 @@ class RenderScenes:
             UnplaceableScene: no scene meets the settings.
         """
         config = self.config
-        if config.several is not None:
-            return (self._pair_of_several(index),)
         scene, rng = draw_scene(config, index)
-        seeds = np.random.SeedSequence((config.seed, index)).generate_state(len(IMAGES))
+        seeds = np.random.SeedSequence((config.seed, index)).generate_state(len(scene.views))
         images = []
         for i, (seed, exposure) in enumerate(zip(seeds, scene.exposures, strict=True)):
             pixels = self.render(scene.things(i), scene.views[i], int(seed), scene.look, exposure)
             images.append(encode_exposed(pixels, exposure))
         pairs = []
         for number, (name, order) in enumerate(pairs_of(config, index).items()):
-            if name not in PAIRS:  # the scene's own generator is for the two pairs that every scene has
-                rng = np.random.default_rng((config.seed, index, number))
-            captions = change_captions(scene, config.captions_per_pair, config.relation_share, rng, order)
-            change = scene.change_of(order)
             before, after = order
+            change_type = scene.pair(order).change_type
+            meta = {"scene": index, **scene.record(order), "viewpoint_iou": round(scene.viewpoint_iou(order), 4)}
+            if config.several is not None:
+                captions = captions_of_meta(meta, change_type, config.captions_per_pair, 0.0, rng)
+                images_named = "several"
+            else:
+                if name not in PAIRS:  # the scene's own generator is for the two pairs that every scene has
+                    rng = np.random.default_rng((config.seed, index, number))
+                captions = change_captions(scene, config.captions_per_pair, config.relation_share, rng, order)
+                images_named = IMAGES[after] if name in PAIRS else f"{IMAGES[before]}-{IMAGES[after]}"
             pairs.append(
                 ChangePair(
-                    pair_id=f"r{config.seed}-{index:06d}-{name}",
+                    pair_id=f"r{config.seed}-{index:06d}" + (f"-{name}" if name else ""),
                     before=images[before],
                     after=images[after],
                     captions=tuple(captions),
-                    change_type=NO_CHANGE if change is None else change.kind,
+                    change_type=change_type,
                     split=split_of(config, index),
-                    mask=encode_png(change_mask(scene, order)),
-                    source=f"rendered:seed={config.seed}:scene={index}:"
-                    + (IMAGES[after] if name in PAIRS else f"{IMAGES[before]}-{IMAGES[after]}"),
-                    meta={"viewpoint_iou": round(scene.viewpoint_iou(order), 4), "scene": index, **scene.record(order)},
+                    mask=encode_png(two_masks(*scene.changed_pixels(order))),
+                    source=f"rendered:seed={config.seed}:scene={index}:{images_named}",
+                    meta=meta,
                 )
             )
         return tuple(pairs)
-
-    def _pair_of_several(self, index: int) -> ChangePair:
-        config = self.config
-        scene, rng = draw_several(config, index)
-        seeds = np.random.SeedSequence((config.seed, index)).generate_state(2)
-        before, after = (
-            encode_exposed(self.render(things, view, int(seed), scene.look, exposure), exposure)
-            for things, view, seed, exposure in zip(
-                (scene.before, scene.after), scene.views, seeds, scene.exposures, strict=True
-            )
-        )
-        meta = {"scene": index, **scene.record()}
-        return ChangePair(
-            pair_id=f"r{config.seed}-{index:06d}",
-            before=before,
-            after=after,
-            captions=tuple(captions_of_differences(meta, config.captions_per_pair, rng)),
-            change_type=scene.change_type,
-            split=split_of(config, index),
-            mask=encode_png(two_masks(scene.changed_pixels(0), scene.changed_pixels(1))),
-            source=f"rendered:seed={config.seed}:scene={index}:several",
-            meta=meta,
-        )
 
     def render(
         self, things: tuple[SceneObject, ...], view: View, seed: int, look: Look = PLAIN, exposure: Exposure = IDEAL
@@ -234,6 +217,19 @@ def _shapes(mi: Any, thing: SceneObject, look: Look) -> dict[str, dict[str, Any]
     }
 
 
+@lru_cache(maxsize=64)
+def letter_stencil(letter: str) -> np.ndarray:
+    """float32 (64, 64) in [0, 1]: how much of each point of a side is painted, from its upper left corner."""
+    stroke = round(_STROKE * STENCIL)
+    font = ImageFont.load_default(size=_HEIGHT * STENCIL / 0.7)  # a capital of this typeface is 0.7 of its size high
+    image = Image.new("L", (STENCIL, STENCIL))
+    draw = ImageDraw.Draw(image)
+    left, top, right, bottom = draw.textbbox((0, 0), letter, font=font, stroke_width=stroke)
+    corner = ((STENCIL - left - right) / 2, (STENCIL - top - bottom) / 2)
+    draw.text(corner, letter, fill=255, font=font, stroke_width=stroke)
+    return np.asarray(image, np.float32) / 255
+
+
 def _lettered_cube(mi: Any, to_scene: Any, bsdf: dict[str, Any], thing: SceneObject) -> dict[str, dict[str, Any]]:
     """The four sides with the upright letter, and the top; ``to_scene`` places the unit cube."""
     transform = mi.ScalarTransform4f
@@ -265,15 +261,6 @@ def _bsdf(mi: Any, thing: SceneObject, look: Look) -> dict[str, Any]:
     gloss = {"type": "roughconductor", "alpha": look.roughness, "specular_reflectance": _rgb(mi, *(linear * 0.9 + 0.1))}
     base = {"type": "diffuse", "reflectance": _rgb(mi, *linear)}
     return {"type": "blendbsdf", "weight": 0.1, "gloss": gloss, "base": base}
-
-
-def change_mask(scene: Scene, order: Order) -> np.ndarray:
-    """uint8 (H, W) with the values :data:`MASK_BEFORE` and :data:`MASK_AFTER`, each in its own image's coordinates;
-    all zero if nothing changes."""
-    before, after = order
-    if scene.change_of(order) is None:
-        return np.zeros(scene.ids[0].shape, np.uint8)
-    return two_masks(scene.changed_pixels(before), scene.changed_pixels(after))
 
 
 def two_masks(before: np.ndarray, after: np.ndarray) -> np.ndarray:

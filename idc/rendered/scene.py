@@ -1,7 +1,7 @@
 """A scene: its objects, what changes, and the views it is seen from. Pure numpy, no renderer.
 
 Units: the ground is z = 0, objects stand on it around the origin; CLEVR's sizes. :mod:`idc.rendered.draw` draws
-scenes, :mod:`idc.rendered.captions` describes their changes.
+scenes, :mod:`idc.rendered.sentences` describes their changes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from idc.rendered.config import ChangeType
+from idc.rendered.differences import DIFFERENCES, DifferenceRecord, difference_fields, reversed_differences
 from idc.rendered.look import Exposure, Look
 
 Point = tuple[float, float, float]
@@ -44,9 +44,6 @@ ORDERED_PAIRS: dict[str, Order] = {
 }
 """All ordered pairs, named by the images' initials, and two images with themselves: every other one is changed."""
 
-REVERSED: dict[str, ChangeType] = {"add": "drop", "drop": "add"}
-"""Change types that are another one in reverse order."""
-
 
 @dataclass(frozen=True)
 class SceneObject:
@@ -66,11 +63,6 @@ class SceneObject:
     @property
     def half_height(self) -> float:
         return self.radius / math.sqrt(2.0) if self.shape == "cube" else self.radius
-
-    @property
-    def footprint(self) -> float:
-        """Radius of the circle on the ground that holds the object."""
-        return self.radius
 
 
 @dataclass(frozen=True)
@@ -152,123 +144,123 @@ def tangents(width: int, height: int) -> tuple[float, float]:
     return horizontal, horizontal * height / width
 
 
-@dataclass(frozen=True)
-class Change:
-    """The difference between the default and the semantic image.
+class PairScene(NamedTuple):
+    """Two images of a scene and what changes between them.
 
     Attributes:
-        kind: the change type.
-        before: the changed object in the default image, ``None`` if it is added.
-        after: the same in the semantic image, ``None`` if it is dropped.
+        before, after: the objects of the images; one that stays as it is is equal in both.
+        views: of both images.
+        differences: what changed, with the indices of its objects in ``before`` and ``after``, as ``meta`` has it.
     """
 
-    kind: ChangeType
-    before: SceneObject | None
-    after: SceneObject | None
-
-    def reversed(self) -> Change:
-        """The difference between the semantic and the default image."""
-        return Change(REVERSED.get(self.kind, self.kind), self.after, self.before)
-
-
-class ChangedPair(NamedTuple):
-    """A change, and the objects and views of the image before and the image after."""
-
-    change: Change
     before: tuple[SceneObject, ...]
     after: tuple[SceneObject, ...]
     views: Sequence[View]
+    differences: Sequence[DifferenceRecord]
+
+    @property
+    def change_type(self) -> str | None:
+        """The kind of the only difference, ``none`` without one, None if there are several."""
+        if len(self.differences) > 1:
+            return None
+        return str(self.differences[0]["kind"]) if self.differences else "none"
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The content of the three images of one index.
+    """The content of the images of one index.
 
     Attributes:
         before: the objects of the default and the nonsemantic image.
-        after: the objects of the semantic image; the i-th one is the i-th of ``before`` unless added or dropped.
-        change: the difference between them.
-        views: default, semantic, nonsemantic.
+        after: the objects of the semantic image.
+        differences: what changes from ``before`` to ``after``; a list of one in scenes of three images.
+        views: default, semantic, and of scenes with a single change nonsemantic.
         look: what the images share besides their objects.
-        exposures: of the three images.
-        ids: for each image, int16 (H, W): -1 background, else position in the image's list of objects.
+        exposures: of the images.
+        ids: for each image, int16 (H, W): -1 background, else index in the image's list of objects.
     """
 
     before: tuple[SceneObject, ...]
     after: tuple[SceneObject, ...]
-    change: Change
-    views: tuple[View, View, View]
+    differences: Sequence[DifferenceRecord]
+    views: tuple[View, ...]
     look: Look
     exposures: tuple[Exposure, ...]
-    ids: tuple[np.ndarray, np.ndarray, np.ndarray]
+    ids: tuple[np.ndarray, ...]
 
     def things(self, image: int) -> tuple[SceneObject, ...]:
         """The objects of an image (index into :data:`IMAGES`)."""
         return self.after if image == 1 else self.before
 
-    def change_of(self, order: Order) -> Change | None:
-        """The change from an image to another one, ``None`` if nothing changes."""
+    def pair(self, order: Order = CHANGED) -> PairScene:
+        """Two images, and the differences in this order."""
         before, after = order
-        if (before == 1) == (after == 1):
-            return None
-        return self.change if after == 1 else self.change.reversed()
+        differences = self.differences if after == 1 else reversed_differences(self.differences)
+        return PairScene(
+            self.things(before),
+            self.things(after),
+            (self.views[before], self.views[after]),
+            () if (before == 1) == (after == 1) else differences,
+        )
 
-    def changed_pair(self, order: Order) -> ChangedPair | None:
-        """What shows the change from an image to another one, ``None`` if nothing changes."""
-        change, (before, after) = self.change_of(order), order
-        if change is None:
-            return None
-        views = (self.views[before], self.views[after])
-        return ChangedPair(change, self.things(before), self.things(after), views)
+    def changed_pixels(self, order: Order = CHANGED) -> tuple[np.ndarray, np.ndarray]:
+        """bool (H, W) of both images: visible pixels of the objects that are not the same in the other one."""
+        things = [self.things(image) for image in order]
+        before, after = (
+            np.isin(self.ids[image], [index for index, thing in enumerate(shown) if thing not in other])
+            for image, shown, other in zip(order, things, things[::-1], strict=True)
+        )
+        return before, after
 
-    def changed_pixels(self, image: int) -> np.ndarray:
-        """bool (H, W): visible pixels of the changed object in an image."""
-        thing = self.change.after if image == 1 else self.change.before
-        if thing is None:
-            return np.zeros(self.ids[image].shape, bool)
-        return self.ids[image] == self.things(image).index(thing)
+    def viewpoint_iou(self, order: Order = CHANGED) -> float:
+        """Similarity of the viewpoints of two images, in [0, 1].
 
-    def viewpoint_iou(self, order: Order) -> float:
-        """Similarity of the viewpoints of two images, see :func:`overlap`."""
-        before, after = order
-        return overlap(self.things(before), self.things(after), self.ids[before], self.ids[after])
+        The mean, over the objects that did not change, of the intersection over union of the object's visible pixels in
+        the two images; 1 means that the camera did not move. With no unchanged object, 1.
+        """
+        before, after = (self.things(image) for image in order)
+        ids_before, ids_after = (self.ids[image] for image in order)
+        values = []
+        for i, thing in enumerate(before):
+            if thing in after:
+                a, b = ids_before == i, ids_after == after.index(thing)
+                values.append(np.count_nonzero(a & b) / np.count_nonzero(a | b))
+        return float(np.mean(values)) if values else 1.0
 
-    def record(self, order: Order) -> dict[str, Any]:
-        """The scene graphs and views of two images as JSON-able values, without the pixels."""
-        before, after = order
-        return pair_record(self.things(before), self.things(after), (self.views[before], self.views[after]))
+    def record(self, order: Order = CHANGED) -> dict[str, Any]:
+        """The scene graphs and views of two images as JSON-able values; of a scene of two images also its differences
+        and distractors.
+
+        ``types``: OmniDiff's names of the kinds that have one. ``changeflag``: 1 with a difference, else 0, as several
+        have no change type. ``distractors``: ``camera`` and ``lamps``, the way of the camera and the longest way of a
+        lamp (scene units), and ``brightness``, the lamps' power after over that before.
+        """
+        pair = self.pair(order)
+        first, second = pair.views
+        record: dict[str, Any] = {
+            "before": [_plain(t) for t in pair.before],
+            "after": [_plain(t) for t in pair.after],
+            "views": [first.record(), second.record()],
+        }
+        if len(self.views) > 2:
+            return record
+        ways = [_distance(a.position, b.position) for a, b in zip(first.lamps, second.lamps, strict=True)]
+        power = [sum(lamp.radiance * lamp.half_edge**2 for lamp in view.lamps) for view in pair.views]
+        distractors = {
+            "camera": round(_distance(first.origin, second.origin), 4),
+            "lamps": round(max(ways), 4),
+            "brightness": round(power[1] / power[0], 4),
+        }
+        return {**record, **difference_fields(pair.differences), "distractors": distractors}
 
 
-def overlap(
-    before: tuple[SceneObject, ...], after: tuple[SceneObject, ...], ids_before: np.ndarray, ids_after: np.ndarray
-) -> float:
-    """Similarity of the viewpoints of two images, in [0, 1].
-
-    The mean, over the objects that did not change, of the intersection over union of the object's visible pixels in the
-    two images; 1 means that the camera did not move. With no unchanged object, 1.
-
-    Args:
-        before, after: the objects of the two images.
-        ids_before, ids_after: int16 (H, W), the place in these lists of the object at each pixel, -1 for none.
-    """
-    values = []
-    for i, thing in enumerate(before):
-        if thing not in after:
-            continue
-        a, b = ids_before == i, ids_after == after.index(thing)
-        values.append(np.count_nonzero(a & b) / np.count_nonzero(a | b))
-    return float(np.mean(values)) if values else 1.0
-
-
-def pair_record(
-    before: tuple[SceneObject, ...], after: tuple[SceneObject, ...], views: Sequence[View]
-) -> dict[str, Any]:
-    """The scene graphs and views of two images as JSON-able values: ``before``, ``after``, ``views``."""
-    return {
-        "before": [_plain(t) for t in before],
-        "after": [_plain(t) for t in after],
-        "views": [view.record() for view in views],
-    }
+def reversed_record(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``meta`` of a rendered pair, with one change or several, for its images in reverse order."""
+    swapped = {**meta, "before": meta["after"], "after": meta["before"], "views": meta["views"][::-1]}
+    if DIFFERENCES in meta:
+        swapped |= difference_fields(reversed_differences(meta[DIFFERENCES]))
+        swapped["distractors"] = {**meta["distractors"], "brightness": round(1 / meta["distractors"]["brightness"], 4)}
+    return swapped
 
 
 def _plain(thing: SceneObject) -> dict[str, Any]:
@@ -279,3 +271,7 @@ def _plain(thing: SceneObject) -> dict[str, Any]:
 
 def _rounded(values: Point) -> list[float]:
     return [round(v, 4) for v in values]
+
+
+def _distance(a: Point, b: Point) -> float:
+    return float(np.linalg.norm(np.subtract(a, b)))

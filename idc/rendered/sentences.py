@@ -1,27 +1,35 @@
-"""References of pairs with no, one or several true differences, in OmniDiff's manner: one clause a difference.
+"""Reference captions of a pair: true, varied, in CLEVR-Change's style with about its vocabulary.
 
-A clause has a *referring part*, which fits exactly one object of the image where one looks for it, and a *change part*:
-"the small red cube on the left side of the scene | has turned from red to blue". An object is looked for in the before
-image, what was added in the after image; what was turned, written on or moved must be the only one that fits in both.
-The referring part names at least two attributes and, where these are ambiguous or in a share of the other cases, the
-object's relation to an object that did not change, or its side of the picture. Relations and sides hold in every image
-that shows the object, because the camera may turn between them. The words are those of
-:mod:`idc.rendered.captions` and few more, so that small models learn them.
-
-A caption names every difference, in any order. :mod:`idc.metrics.scene_scores` takes it apart again.
+Of a pair with a single change, or none, of a scene of three images: one sentence by one of the templates. Of a pair
+with a list of differences, in OmniDiff's manner: one clause a difference, in any order. A clause has a *referring
+part*, which fits exactly one object, and a *change part*: "the small red cube on the left side of the scene | has
+turned from red to blue". :mod:`idc.metrics.scene_scores` takes these captions apart again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from idc.rendered.captions import ATTRIBUTES, TEMPLATES, SceneDescription, no_change_captions, noun, phrase, word
-from idc.rendered.differences import Difference
-from idc.rendered.referring import Record, ReferringOptions, find_referring_options, thing_of
-from idc.rendered.scene import View
+from idc.rendered.captions import (
+    ATTRIBUTES,
+    TEMPLATES,
+    Record,
+    ReferringOptions,
+    SceneDescription,
+    describable,
+    descriptions,
+    find_referring_options,
+    noun,
+    pair_sights,
+    phrase,
+    thing_of,
+    word,
+)
+from idc.rendered.differences import Difference, differences_of
+from idc.rendered.scene import CHANGED, Order, PairScene, Scene, View
 
 MOST_CAPTIONS = 8
 """Wordings of each kind, and so the number of different captions that every pair has."""
@@ -102,6 +110,64 @@ DIRECTED_MOVES = (
 # ------------------------------------------------------------------------------------------------------- the captions
 
 
+def change_captions(
+    scene: Scene, count: int, relation_share: float, rng: np.random.Generator, order: Order = CHANGED
+) -> list[str]:
+    """``count`` captions of the single change between two images of a scene or of none, each from another template."""
+    return _single_captions(scene.pair(order), count, relation_share, rng)
+
+
+def captions_of_meta(
+    meta: Mapping[str, Any], kind: str | None, count: int, relation_share: float, rng: np.random.Generator
+) -> list[str]:
+    """``count`` captions of a rendered pair of change type ``kind`` by its ``meta``; none if one of its differences has
+    no true and unambiguous description (possible for a pair in reverse order)."""
+    views = [View.of_record(view) for view in meta["views"]]
+    if (listed := differences_of(meta)) is not None:
+        return several_captions(listed, meta["before"], meta["after"], views, count, rng)
+    before, after = meta["before"], meta["after"]
+    gone, new = ([n for n, t in enumerate(a) if t not in b] for a, b in ((before, after), (after, before)))
+    listed_one = [] if kind == "none" else [{"kind": kind, "before": gone, "after": new}]
+    pair = PairScene(tuple(map(thing_of, before)), tuple(map(thing_of, after)), views, listed_one)
+    return _single_captions(pair, count, relation_share, rng) if describable(pair) else []
+
+
+def _single_captions(pair: PairScene, count: int, relation_share: float, rng: np.random.Generator) -> list[str]:
+    if not pair.differences:
+        return _no_change_captions(count, rng)
+    unique_in, shown = pair_sights(pair)
+    plain, relational = descriptions(unique_in, shown)
+    kind = str(pair.change_type)
+    value = getattr(shown[-1].thing, kind) if kind in ("color", "material") else ""
+    templates = TEMPLATES[kind]
+    captions = []
+    for t in rng.permutation(len(templates))[:count]:
+        use_relation = bool(relational) and (not plain or rng.random() < relation_share)
+        description = _pick_full(relational if use_relation else plain, rng)
+        captions.append(templates[t].format(d=phrase(unique_in[0].thing, description, rng), v=word(value, rng)))
+    return captions
+
+
+def _no_change_captions(count: int, rng: np.random.Generator) -> list[str]:
+    templates = TEMPLATES["none"]
+    return [templates[t] for t in rng.permutation(len(templates))[:count]]
+
+
+def true_captions(change_type: str, before: Sequence[Record], after: Sequence[Record]) -> list[str]:
+    """True captions in every template of a single change's type, with all attributes of the changed object.
+
+    Args:
+        change_type: of the pair.
+        before, after: the objects of the images, as the ``meta`` of a rendered pair has them.
+    """
+    templates = TEMPLATES[change_type]
+    if change_type == "none":
+        return list(templates)
+    gone, new = ([thing for thing in a if thing not in b] for a, b in ((before, after), (after, before)))
+    value = new[0][change_type] if change_type in ("color", "material") else ""
+    return [t.format(d=" ".join((gone or new)[0][name] for name in ATTRIBUTES), v=value) for t in templates]
+
+
 def several_captions(
     differences: Sequence[Difference],
     before: Sequence[Record],
@@ -120,14 +186,14 @@ def several_captions(
         count: at most :data:`MOST_CAPTIONS`.
     """
     if not differences:
-        return no_change_captions(count, rng)
+        return _no_change_captions(count, rng)
     statements = [find_referring_options(difference, before, after, views) for difference in differences]
     if not all(statement.describable for statement in statements):
         return []
     captions: dict[str, None] = {}
-    decks = [_Deck(clauses_of_changes(statement), rng) for statement in statements]
+    decks = [_deck(clauses_of_changes(statement), rng) for statement in statements]
     while len(captions) < count:
-        clauses = [clause(statement, deck.draw(), rng) for statement, deck in zip(statements, decks, strict=True)]
+        clauses = [clause(statement, next(deck), rng) for statement, deck in zip(statements, decks, strict=True)]
         captions[join_clauses(clauses, rng)] = None
     return list(captions)
 
@@ -210,16 +276,10 @@ def _words(statement: ReferringOptions, description: SceneDescription, rng: Any,
     return words
 
 
-class _Deck:
+def _deck(templates: Sequence[str], rng: np.random.Generator) -> Iterator[str]:
     """Wordings in a drawn order, again and again."""
-
-    def __init__(self, templates: Sequence[str], rng: np.random.Generator) -> None:
-        self.templates, self.rng = templates, rng
-        self.left: list[str] = []
-
-    def draw(self) -> str:
-        self.left = self.left or [self.templates[int(index)] for index in self.rng.permutation(len(self.templates))]
-        return self.left.pop()
+    while True:
+        yield from (templates[int(index)] for index in rng.permutation(len(templates))[::-1])
 
 
 class _FirstWord:
@@ -230,15 +290,18 @@ class _FirstWord:
 
 
 def _pick(statement: ReferringOptions, rng: np.random.Generator) -> SceneDescription:
-    """A way to name the object; every other time one of those that name the most attributes."""
     drawn = rng.random()
     options = statement.plain
     if statement.relational and drawn < RELATION_SHARE:
         options = statement.relational
     elif statement.sided and drawn < RELATION_SHARE + SIDE_SHARE:
         options = statement.sided
-    options = options or statement.sided or statement.relational
+    return _pick_full(options or statement.sided or statement.relational, rng)
+
+
+def _pick_full(options: Sequence[SceneDescription], rng: np.random.Generator) -> SceneDescription:
+    """One of the options; every other time one of those that name the most attributes."""
     if rng.random() < 0.5:
         most = max(len(option.attributes) for option in options)
-        options = tuple(option for option in options if len(option.attributes) == most)
+        options = [option for option in options if len(option.attributes) == most]
     return options[int(rng.integers(len(options)))]

@@ -31,13 +31,11 @@ from idc.data.schema import CAPTION_ORIGINS, NO_CHANGE, PAIR_SCHEMA_VERSION
 from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_schema
 from idc.data.text import Vocabulary, map_words, words
 from idc.evaluation.provenance import describe_data
-from idc.rendered.captions import captions_of_record
 from idc.rendered.config import RenderConfig
-from idc.rendered.differences import DIFFERENCES
+from idc.rendered.differences import REVERSED
 from idc.rendered.render import MASK_AFTER, MASK_BEFORE, two_masks
-from idc.rendered.scene import REVERSED
-from idc.rendered.sentences import MOST_CAPTIONS
-from idc.rendered.several import captions_of_differences, reversed_record
+from idc.rendered.scene import reversed_record
+from idc.rendered.sentences import MOST_CAPTIONS, captions_of_meta
 from idc.robustness.corruptions import corrupt
 
 VERSION = 2
@@ -213,11 +211,7 @@ class Perturb:
             if kind != NO_CHANGE:
                 rng, count = rng_of(self.config, row["pair_id"], "captions"), min(len(row["captions"]), MOST_CAPTIONS)
                 share = RenderConfig().relation_share
-                changed["captions"] = (
-                    captions_of_differences(meta, count, rng)
-                    if DIFFERENCES in meta
-                    else captions_of_record(kind, meta, count, share, rng)
-                )
+                changed["captions"] = captions_of_meta(meta, kind, count, share, rng)
                 if not changed["captions"]:
                     return None
         elif kind != NO_CHANGE:

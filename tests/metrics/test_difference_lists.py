@@ -23,12 +23,11 @@ from idc.metrics.scene_scores import (
     match_caption,
     true_differences,
 )
-from idc.rendered.captions import change_captions
 from idc.rendered.config import RenderConfig
 from idc.rendered.differences import DIFFERENCES, Difference
 from idc.rendered.draw import draw_scene
 from idc.rendered.scene import ORDERED_PAIRS, View
-from idc.rendered.sentences import several_captions, true_wordings
+from idc.rendered.sentences import change_captions, several_captions, true_wordings
 from tests.metrics.captions_in_other_words import LATER_WORDS, OTHER_WORDS, Read
 from tests.rendered.drawn_differences import Drawn, drawn_pairs
 from tests.rendered.planted_errors import ERRORS, planted
@@ -88,8 +87,7 @@ def test_every_reference_of_a_single_change_is_read_as_its_change() -> None:
     for index in range(12):
         scene, _ = draw_scene(config, index)
         for order in ORDERED_PAIRS.values():
-            change = scene.change_of(order)
-            kind = change.kind if change is not None else "none"
+            kind = str(scene.pair(order).change_type)
             true = true_differences(kind, scene.record(order))
             assert true is not None
             kinds.add(kind)

@@ -10,6 +10,7 @@ from idc.evaluation.record import hallucination_table
 from idc.metrics.claims import read_object_claims
 from idc.metrics.scene_scores import Rate, Truth, hallucination, truth_of
 from idc.rendered import captions as rendered
+from idc.rendered.sentences import true_captions
 
 
 def thing(color: str, shape: str, material: str = "metal", size: str = "small", x: float = 0.0) -> dict[str, object]:
@@ -77,7 +78,7 @@ def test_the_phrase_behind_a_relation_is_the_second_object_also_if_it_ends_in_to
 
 
 def test_the_true_captions_are_right_in_everything() -> None:
-    rows = [(caption, pair(kind)) for kind in CHANGE_TYPES for caption in rendered.true_captions(kind, *scenes(kind))]
+    rows = [(caption, pair(kind)) for kind in CHANGE_TYPES for caption in true_captions(kind, *scenes(kind))]
     shares = hallucination(rows)
     assert [share.rate for share in (shares.change_type, shares.object, shares.attribute)] == [1.0] * 3
     assert 0 < shares.change_type.chance < 1

@@ -1,13 +1,19 @@
-"""Greedy and beam search, cached and uncached, over the real text decoder with random weights."""
+"""Greedy and beam search, cached and uncached, over the real text decoders with random weights."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 
+from idc.config import load
+from idc.data import text
+from idc.nn.config import WordDecoderConfig
 from idc.nn.decoding import decode, sample
+from idc.nn.word_decoder import WordDecoder
 from idc.systems.procap.config import DecoderConfig
 from idc.systems.procap.text_decoder import TextDecoder
 
@@ -27,21 +33,48 @@ def make_decoder(seed: int, **settings: object) -> TextDecoder:
     return decoder
 
 
-def search(decoder: TextDecoder, memory: torch.Tensor, **options: object):
+def search(decoder: TextDecoder | WordDecoder, memory: torch.Tensor, **options: object):
     return decode(decoder, memory, bos=BOS, eos=EOS, pad=PAD, max_length=9, banned=(UNK, PAD), **options)
 
 
+def make_word_decoder() -> WordDecoder:
+    """The decoder that several systems share."""
+    torch.manual_seed(2)
+    decoder = WordDecoder(WordDecoderConfig(width=24, layers=2, heads=4, feedforward=64, max_length=16), VOCABULARY)
+    with torch.no_grad():
+        for parameter in decoder.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return decoder.eval()
+
+
 @pytest.mark.parametrize("beams", [1, 3])
-@pytest.mark.parametrize("official", [False, True])
-@pytest.mark.parametrize("seed", range(2))
-def test_cached_and_uncached_decoding_agree_token_for_token(seed: int, official: bool, beams: int) -> None:
-    decoder = make_decoder(seed, scale_by_width=official, official_norm=official)
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(partial(make_decoder, seed, scale_by_width=o, official_norm=o) for seed in range(2) for o in (False, True)),
+        make_word_decoder,
+    ],
+)
+def test_cached_and_uncached_decoding_agree_token_for_token(
+    make: Callable[[], TextDecoder | WordDecoder], beams: int
+) -> None:
+    decoder = make()
     memory = torch.randn(5, 2, 24)
     cached = search(decoder, memory, beams=beams)
     uncached = search(decoder, memory, beams=beams, cached=False)
     assert torch.equal(cached.ids, uncached.ids)
     assert torch.allclose(cached.log_probability, uncached.log_probability, atol=1e-4)
     assert len({tuple(row) for row in cached.ids.tolist()}) > 1
+
+
+def test_the_rules_of_a_shared_decoder_ban_marks_and_the_unknown_word() -> None:
+    decoder, own = make_word_decoder(), (text.UNK, text.PAD, text.BOS)
+    with torch.no_grad():
+        decoder.word_bias[list(own)] += 50
+    found = decode(decoder, torch.randn(6, 7, 24), **decoder.rules())
+    assert found.ids.shape[1] <= 15
+    for ids, length in zip(found.ids.tolist(), found.lengths.tolist(), strict=True):
+        assert not set(own) & set(ids[:length])
 
 
 def test_banned_words_are_never_generated_and_padding_follows_the_end() -> None:
@@ -142,3 +175,8 @@ def test_samples_follow_the_distribution_and_keep_its_rules() -> None:
         assert all(token == PAD for token in row[length:])
     with pytest.raises(ValueError, match="temperature=0"):
         sample(decoder, memory, 1, max_length=1, temperature=0, **options)
+
+
+def test_a_width_that_the_heads_do_not_divide_is_refused() -> None:
+    with pytest.raises(ValueError, match="width: 30 is not divisible by heads = 4"):
+        load(WordDecoderConfig, None, {"width": 30})

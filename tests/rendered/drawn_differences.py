@@ -7,8 +7,8 @@ from typing import Any
 
 from idc.rendered.config import RenderConfig, SeveralConfig
 from idc.rendered.differences import Difference, differences_of
+from idc.rendered.draw import draw_scene
 from idc.rendered.scene import View
-from idc.rendered.several import draw_several
 
 Record = dict[str, Any]
 
@@ -31,7 +31,7 @@ def drawn_pairs(count: int, seed: int, jitter: str = "moderate") -> list[Drawn]:
     )  # fmt: skip
     pairs = []
     for index in range(count):
-        meta = draw_several(config, index)[0].record()
+        meta = draw_scene(config, index)[0].record()
         first, second = (View.of_record(view) for view in meta["views"])
         pairs.append(Drawn(tuple(differences_of(meta) or ()), meta["before"], meta["after"], (first, second)))
     return pairs

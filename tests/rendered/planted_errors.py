@@ -21,10 +21,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from idc.rendered.captions import ATTRIBUTES, VALUES, SceneDescription, matching
-from idc.rendered.differences import Difference
-from idc.rendered.referring import Record, ReferringOptions, find_referring_options, thing_of
-from idc.rendered.scene import REVERSED, SceneObject, View
+from idc.rendered.captions import (
+    ATTRIBUTES,
+    VALUES,
+    Record,
+    ReferringOptions,
+    SceneDescription,
+    find_referring_options,
+    matching,
+    thing_of,
+)
+from idc.rendered.differences import REVERSED, Difference
+from idc.rendered.scene import SceneObject, View
 from idc.rendered.sentences import DIRECTED_MOVES, clause, clauses_of_changes, join_clauses
 
 ERRORS = ("wrong object", "wrong attribute", "missing", "invented", "swapped order")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
-from idc.rendered.captions import descriptions, sights
+from idc.rendered.captions import descriptions, pair_sights
 from idc.rendered.draw import draw_scene
-from idc.rendered.scene import Change, ChangedPair, SceneObject
+from idc.rendered.scene import PairScene, SceneObject
+from idc.rendered.sentences import captions_of_meta, change_captions
 from tests.rendered.conftest import CLEVR, SMALL
 
 WORDS = {
@@ -60,48 +61,52 @@ def named(caption: str, things: tuple[SceneObject, ...], view) -> list[SceneObje
     return [thing for thing in found if thing is not anchors[0] and stands(thing, relation, anchors[0], view)]
 
 
-def check_names(caption: str, scene, change: Change, order: tuple[int, int] = (0, 1)) -> bool:
+def check_names(caption: str, pair: PairScene) -> bool:
     """A caption names the changed object and no other, and the new look; returns whether it has a relation."""
-    first, second = order
-    if change.before is not None:
-        assert named(caption, scene.things(first), scene.views[first]) == [change.before], caption
-    if change.kind in ("add", "move"):
-        assert named(caption, scene.things(second), scene.views[second]) == [change.after], caption
-    if change.kind in ("color", "material"):
-        assert WORDS[change.kind][caption.split()[-1]] == getattr(change.after, change.kind), caption
+    kind = pair.change_type
+    gone = [thing for thing in pair.before if thing not in pair.after]
+    new = [thing for thing in pair.after if thing not in pair.before]
+    if gone:
+        assert named(caption, pair.before, pair.views[0]) == gone, caption
+    if kind in ("add", "move"):
+        assert named(caption, pair.after, pair.views[1]) == new, caption
+    if kind in ("color", "material"):
+        assert WORDS[kind][caption.split()[-1]] == getattr(new[0], kind), caption
     return " that is " in caption
 
 
 @pytest.mark.parametrize("jitter", ["moderate", "extreme"])
 def test_captions_name_the_changed_object_and_no_other(jitter):
-    from idc.rendered.captions import change_captions
-
     config = CLEVR.model_copy(update={"jitter": jitter, "relation_share": 0.5, "min_objects": 5})
     relational = 0
     for index in range(60):
         scene, rng = draw_scene(config, index)
         captions = change_captions(scene, 8, config.relation_share, rng)
         assert len(set(captions)) == 8
-        relational += sum(check_names(caption, scene, scene.change) for caption in captions)
+        relational += sum(check_names(caption, scene.pair()) for caption in captions)
     assert relational > 60
 
 
-def twin_scene(*others: SceneObject) -> ChangedPair:
+def twin_scene(*others: SceneObject) -> PairScene:
     """A small red cube that turns blue, among other objects."""
     cube = SceneObject("cube", "red", "rubber", "small", 0.35, 0.0, 0.0, 0.0)
     blue = replace(cube, color="blue")
     views = draw_scene(SMALL, 0)[0].views[:2]
-    return ChangedPair(Change("color", cube, blue), (cube, *others), (blue, *others), views)
+    return PairScene((cube, *others), (blue, *others), views, [{"kind": "color", "before": [0], "after": [0]}])
 
 
 def test_a_scene_in_which_nothing_is_unique_is_not_describable():
     twins = [SceneObject("cube", "red", "rubber", "small", 0.35, float(x), 0.0, 0.0) for x in (-2, 2)]
-    assert descriptions(*sights(twin_scene(*twins))) == ([], [])
+    pair = twin_scene(*twins)
+    assert descriptions(*pair_sights(pair)) == ([], [])
+    meta = {"before": [asdict(thing) for thing in pair.before], "after": [asdict(thing) for thing in pair.after]}
+    meta["views"] = [view.record() for view in pair.views]
+    assert captions_of_meta(meta, "color", 6, 0.5, np.random.default_rng(0)) == []
 
 
 def test_a_relation_that_the_other_view_denies_is_not_used():
     pair = twin_scene(SceneObject("sphere", "green", "metal", "large", 0.7, 1.5, 0.5, 0.0))
     first = pair.views[0]
     opposite = replace(first, origin=(-first.origin[0], -first.origin[1], first.origin[2]))
-    assert descriptions(*sights(pair._replace(views=(first, first))))[1]
-    assert descriptions(*sights(pair._replace(views=(first, opposite))))[1] == []
+    assert descriptions(*pair_sights(pair._replace(views=(first, first))))[1]
+    assert descriptions(*pair_sights(pair._replace(views=(first, opposite))))[1] == []

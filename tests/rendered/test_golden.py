@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from idc.rendered.captions import change_captions
 from idc.rendered.config import RenderConfig
 from idc.rendered.draw import draw_scene
 from idc.rendered.satellite.levir_sentences import levir_captions
 from idc.rendered.satellite.satellite_pairs import RenderSatellitePairs, nameable_words
 from idc.rendered.scene import ORDERED_PAIRS
-from idc.rendered.several import captions_of_differences, draw_several
+from idc.rendered.sentences import captions_of_meta, change_captions
 from tests.rendered.conftest import CLEVR, SEVERAL, WIDE
 from tests.rendered.satellite.conftest import satellite_config
 
@@ -24,18 +23,18 @@ from tests.rendered.satellite.conftest import satellite_config
 def single(config: RenderConfig, count: int) -> Iterator[Any]:
     for index in range(count):
         scene, rng = draw_scene(config, index)
-        captions = [] if scene.change is None else change_captions(scene, 4, config.relation_share, rng)
+        captions = change_captions(scene, 4, config.relation_share, rng)
         yield [scene.record(order) for order in ORDERED_PAIRS.values()], captions, [ids.tolist() for ids in scene.ids]
 
 
 def several(config: RenderConfig, count: int) -> Iterator[Any]:
     for index in range(count):
-        scene, rng = draw_several(config, index)
-        record = scene.record()
+        scene, rng = draw_scene(config, index)
+        record = {**scene.record(), "viewpoint_iou": round(scene.viewpoint_iou(), 4)}
         yield (
             record,
-            captions_of_differences(record, 4, rng),
-            [scene.changed_pixels(image).tolist() for image in (0, 1)],
+            captions_of_meta(record, None, 4, 0.0, rng),
+            [pixels.tolist() for pixels in scene.changed_pixels()],
         )
 
 

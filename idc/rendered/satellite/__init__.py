@@ -1,12 +1,12 @@
 """Rendered satellite pairs: top-down scenes at two dates in LEVIR-CC's and LEVIR-MCI's manner, without a download.
 
 A *site* (:mod:`.site`, drawn by :mod:`.siting`) is in one of five :mod:`.landscapes`: streets with lots
-(:mod:`.streets`), buildings, woods, fields, parking lots. Half of the pairs have no change; in the others
-(:mod:`.works`) houses, roads or large buildings are built, or buildings are removed or extended. Season, sun, haze and
-camera (:mod:`.siting`), registration, trees and cars (:mod:`.planting`) and the land around what is built
-(:mod:`.grounds`) differ too; these are distractors and no change. Pixels come from reflectance (:mod:`.covers`) and
+(:mod:`.site`), buildings, woods, fields, parking lots. Half of the pairs have no change; in the others
+(:mod:`.siting`) houses, roads or large buildings are built, or buildings are removed or extended. Season, sun, haze and
+camera (:mod:`.siting`), registration, trees and cars (:mod:`.grounds`) and the land around what is built
+(:mod:`.grounds`) differ too; these are distractors and no change. Pixels come from reflectance (:mod:`.canvas`) and
 heights (:mod:`.aerial`): the sun's shadows and the shading of roofs and crowns are computed from the heights, so that
-shadows fall over roofs, walls and trees alike; :mod:`.camera` develops the result.
+shadows fall over roofs, walls and trees alike; :mod:`.aerial` develops the result.
 
 Pair n of seed s (``s{s}-{n:06d}``) depends on (s, n) alone. Its columns:
 

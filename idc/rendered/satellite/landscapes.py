@@ -1,4 +1,4 @@
-"""The landscapes: ground, streets, and buildings along them."""
+"""The landscapes: ground, lines of streets, and buildings along them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from idc.rendered.satellite.covers import color_of
-from idc.rendered.satellite.plan import Plan
-from idc.rendered.satellite.site import Building, Cover, Patch, Road, RoofBlock
-from idc.rendered.satellite.streets import REACH, Lot, along, branch, curve, house_blocks, outline, rectangle
+from idc.rendered.satellite.canvas import color_of
+from idc.rendered.satellite.site import (
+    REACH,
+    Building,
+    Lot,
+    Patch,
+    Plan,
+    Road,
+    Roof,
+    RoofBlock,
+    outline,
+    rectangle,
+)
 
 _HOUSE_ROOFS = (
     (92, 88, 84),
@@ -96,16 +105,12 @@ def _strips_of_crop(plan: Plan, turn: float, part: bool = False) -> None:
         at = -reach / 2
         while at < reach / 2:
             wide = float(rng.choice([rng.uniform(5, 12), rng.uniform(12, 30)]))
-            cover: Cover = str(
-                rng.choice(["crop", "crop", "crop", "mud", "meadow", "dry"], p=[0.3, 0.2, 0.1, 0.2, 0.1, 0.1])
-            )
+            covers = ["crop", "crop", "crop", "mud", "meadow", "dry"]
+            cover = str(rng.choice(covers, p=[0.3, 0.2, 0.1, 0.2, 0.1, 0.1]))
             x, y = centre.at(at + wide / 2, (low + high) / 2)
-            polygon = rectangle(x, y, wide / 2, (high - low) / 2 - 0.5, turn)
-            plan.site.patches.append(
-                Patch(
-                    polygon, cover, float(rng.normal(0, 0.13)), 0.25, turn + (math.pi / 2 if rng.random() < 0.9 else 0)
-                )
-            )
+            polygon, shade = rectangle(x, y, wide / 2, (high - low) / 2 - 0.5, turn), float(rng.normal(0, 0.13))
+            furrows = turn + (math.pi / 2 if rng.random() < 0.9 else 0)
+            plan.site.patches.append(Patch(polygon, cover, shade, 0.25, furrows))
             at += wide
     if rng.random() < 0.25:  # a greenhouse or a bare rectangle
         x, y = rng.uniform(0.15, 0.85, 2) * (width, height)
@@ -205,65 +210,36 @@ def _lot(
     x, y = float(centre[0]), float(centre[1])
     turn = facing + float(rng.normal(0, 0.02))
     if style in ("village", "farm"):
-        flat = rng.random() < 0.5
-        main = RoofBlock(x, y, wide / 2, deep / 2 * 0.8, turn, float(rng.uniform(3, 6)), "flat" if flat else "gable")
+        form: Roof = "flat" if rng.random() < 0.5 else "gable"
+        main = RoofBlock(x, y, wide / 2, deep / 2 * 0.8, turn, float(rng.uniform(3, 6)), form)
         blocks: tuple[RoofBlock, ...] = (main,)
         if rng.random() < 0.45:
             half = deep * 0.22
-            blocks += (
-                RoofBlock(
-                    *main.at((wide / 2 - half) * rng.choice([-1, 1]), deep * 0.35),
-                    half,
-                    deep * 0.3,
-                    turn,
-                    3.0,
-                    "flat" if flat else "gable",
-                ),
-            )
+            at = main.at((wide / 2 - half) * rng.choice([-1, 1]), deep * 0.35)
+            blocks += (RoofBlock(*at, half, deep * 0.3, turn, 3.0, form),)
         roof = roofs[rng.integers(len(roofs))] * rng.uniform(0.85, 1.1)
     else:
         blocks = house_blocks(rng, x, y, turn, wide, deep, style)
-        roof = (
-            shared * rng.uniform(0.88, 1.12)
-            if rng.random() < 0.75
-            else roofs[rng.integers(len(roofs))] * rng.uniform(0.85, 1.12)
-        )
+        if rng.random() < 0.75:
+            roof = shared * rng.uniform(0.88, 1.12)
+        else:
+            roof = roofs[rng.integers(len(roofs))] * rng.uniform(0.85, 1.12)
     if not plan.taken.is_free(outline(blocks, 1.3)):
         return None
     plan.taken.take(outline(blocks, 0.4))
     house = RoofBlock(x, y, wide / 2, deep / 2, turn)
-    half_wide = wide / 2 + gap / 2
-    ground = np.array(
-        [
-            house.at(*corner)
-            for corner in (
-                (-half_wide, -deep / 2 - front),
-                (half_wide, -deep / 2 - front),
-                (half_wide, deep / 2 + yard),
-                (-half_wide, deep / 2 + yard),
-            )
-        ]
-    )
+    half_wide, street, back = wide / 2 + gap / 2, -deep / 2 - front, deep / 2 + yard
+    corners = ((-half_wide, street), (half_wide, street), (half_wide, back), (-half_wide, back))
+    ground = np.array([house.at(*corner) for corner in corners])
     garage = blocks[1] if len(blocks) > 1 and style in ("house", "villa") else blocks[0]
     c, s = math.cos(turn), math.sin(turn)
     dx, dy = garage.x - x, garage.y - y
     u, v = dx * c + dy * s, -dx * s + dy * c
     half_drive = min(garage.along * 0.85, 3.2) if style in ("house", "villa") else 1.4
-    start, end = v - garage.across, -deep / 2 - front - 0.4
-    flare = 0.6
-    drive = np.array(
-        [
-            house.at(*corner)
-            for corner in (
-                (u - half_drive, start),
-                (u + half_drive, start),
-                (u + half_drive, end + 1.5),
-                (u + half_drive + flare, end),
-                (u - half_drive - flare, end),
-                (u - half_drive, end + 1.5),
-            )
-        ]
-    )
+    start, end, flare = v - garage.across, street - 0.4, 0.6
+    left, right = u - half_drive, u + half_drive
+    drive_corners = ((left, start), (right, start), (right, end + 1.5), (right + flare, end), (left - flare, end))
+    drive = np.array([house.at(*corner) for corner in (*drive_corners, (left, end + 1.5))])
     noun = {"house": "house", "villa": "villa"}.get(style, "building")
     color = color_of(*np.clip(roof, 0, 245))
     building = Building(blocks, color, float(rng.uniform(0.5, 0.75)), int(rng.integers(2**31)), noun=noun)
@@ -287,22 +263,13 @@ def place_large_buildings(plan: Plan, fewest: int) -> None:
         centre = point + np.array((-math.sin(turn), math.cos(turn))) * side * away
         if not (0.1 * w < centre[0] < 0.9 * w and 0.1 * h < centre[1] < 0.9 * h):
             continue
-        main = RoofBlock(
-            float(centre[0]), float(centre[1]), half_long, half_deep, turn, float(rng.uniform(6, 10)), "flat"
-        )
+        x, y = (float(value) for value in centre)
+        main = RoofBlock(x, y, half_long, half_deep, turn, float(rng.uniform(6, 10)), "flat")
         blocks = [main]
         if rng.random() < 0.5:
             half = half_long * float(rng.uniform(0.2, 0.4))
-            blocks.append(
-                RoofBlock(
-                    *main.at((half_long - half) * rng.choice([-1, 1]), side * half_deep * 0.9),
-                    half,
-                    half_deep * 0.35,
-                    turn,
-                    main.eaves - 1,
-                    "flat",
-                )
-            )
+            at = main.at((half_long - half) * rng.choice([-1, 1]), side * half_deep * 0.9)
+            blocks.append(RoofBlock(*at, half, half_deep * 0.35, turn, main.eaves - 1, "flat"))
         if not plan.taken.is_free(outline(tuple(blocks), 4.0)):
             continue
         plan.taken.take(outline(tuple(blocks), 9.0))
@@ -319,3 +286,61 @@ LANDSCAPES: dict[str, Callable[[Plan], None]] = {
     "village": _village,
     "commercial": _commercial,
 }
+
+
+def curve(
+    rng: np.random.Generator, width: float, height: float, through: tuple[float, float], angle: float, bend: float
+) -> np.ndarray:
+    """A line across the site through a point, (n, 2); ``bend`` is its turn from one end to the other, radians."""
+    half = 0.5 * math.hypot(width, height) + REACH
+    steps = np.linspace(-half, half, max(int(2 * half / 3), 8))
+    wave = 0.35 * bend * rng.uniform(-1, 1)
+    turn = angle + bend * (steps / (2 * half)) + wave * np.sin(steps / half * math.pi * 1.3)
+    delta = np.stack((np.cos(turn), np.sin(turn)), 1) * (steps[1] - steps[0])
+    points = np.cumsum(delta, 0)
+    middle = points[len(points) // 2]
+    return points - middle + through
+
+
+def branch(rng: np.random.Generator, main: np.ndarray, at: float, side: int, length: float, bend: float) -> np.ndarray:
+    """A line that leaves another one at a share of its length, to one side."""
+    start = int(at * (len(main) - 1))
+    tangent = main[min(start + 1, len(main) - 1)] - main[max(start - 1, 0)]
+    angle = math.atan2(tangent[1], tangent[0]) + side * math.pi / 2 + rng.uniform(-0.15, 0.15)
+    steps = np.linspace(0, length, max(int(length / 3), 4))
+    turn = angle + bend * (steps / length) ** 2
+    delta = np.stack((np.cos(turn), np.sin(turn)), 1) * (steps[1] - steps[0])
+    return np.concatenate((main[start : start + 1], main[start] + np.cumsum(delta[1:], 0)))
+
+
+def along(points: np.ndarray, step: float, first: float = 0.0) -> list[tuple[np.ndarray, float]]:
+    """Points of a line at equal distances, and its direction there."""
+    length = np.concatenate(([0.0], np.cumsum(np.linalg.norm(np.diff(points, axis=0), axis=1))))
+    at = np.arange(first, length[-1], step)
+    here, ahead, behind = (
+        np.stack([np.interp(at + shift, length, points[:, k]) for k in (0, 1)], 1) for shift in (0.0, 1.0, -1.0)
+    )
+    return [(point, math.atan2(dy, dx)) for point, (dx, dy) in zip(here, ahead - behind, strict=True)]
+
+
+def house_blocks(
+    rng: np.random.Generator, x: float, y: float, turn: float, wide: float, deep: float, style: str
+) -> tuple[RoofBlock, ...]:
+    """A main block and wings. ``turn`` is the direction of the street; the front is at negative ``across``."""
+    eaves = float(rng.uniform(2.6, 3.4) if style != "villa" else rng.uniform(3.5, 5.5))
+    gable = rng.random() < 0.3
+    main = RoofBlock(x, y, wide / 2, deep * 0.36, turn, eaves, "gable" if gable else "hip")
+    blocks = [main]
+    side = 1 if rng.random() < 0.5 else -1
+    garage_wide = wide * rng.uniform(0.19, 0.25)
+    at = main.at(side * (wide / 2 - garage_wide), -deep * 0.22)
+    blocks.append(RoofBlock(*at, garage_wide, deep * 0.30, turn, eaves - 0.2, "hip"))
+    if rng.random() < 0.8:
+        half = wide * rng.uniform(0.16, 0.24)
+        at = main.at(-side * (wide / 2 - half) * rng.uniform(0.6, 1.0), deep * rng.uniform(0.16, 0.26))
+        blocks.append(RoofBlock(*at, float(half), deep * 0.26, turn, eaves, "hip"))
+    if rng.random() < 0.6:
+        half = wide * rng.uniform(0.1, 0.15)
+        at = main.at(-side * wide * rng.uniform(0.0, 0.25), -deep * rng.uniform(0.3, 0.36))
+        blocks.append(RoofBlock(*at, float(half), deep * 0.12, turn, eaves - 0.1, "gable" if gable else "hip"))
+    return tuple(blocks)

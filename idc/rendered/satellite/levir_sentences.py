@@ -138,7 +138,7 @@ class _Writer:
             amounts += ["many", "many", "many"]
         if number >= MASSIVE:
             amounts += ["massive", "lots of", "many"]
-        return f"{self.pick(amounts)} {_plural(noun)}", True
+        return f"{self.pick(amounts)} {noun}s", True
 
     def happens(self, several: bool) -> str:
         be, have, s = ("are", "have", "") if several else ("is", "has", "s")
@@ -218,7 +218,7 @@ class _Writer:
 
     def several_of(self) -> str:
         """Buildings without a number."""
-        return _plural(str(self.pick(self.nouns())))
+        return f"{self.pick(self.nouns())}s"
 
     # ----------------------------------------------------------------------------------------------- the sentences
 
@@ -340,7 +340,3 @@ class _Writer:
             f"an extra room is constructed beside the {noun} {cell}",
         ]
         return str(self.pick(forms))
-
-
-def _plural(noun: str) -> str:
-    return noun + "s"

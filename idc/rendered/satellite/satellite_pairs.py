@@ -14,15 +14,12 @@ from idc.data.images import encode_png
 from idc.data.pipeline import Batch
 from idc.data.schema import NO_CHANGE, ChangePair
 from idc.rendered.config import RenderConfig
-from idc.rendered.draw import UnplaceableScene, split_of
-from idc.rendered.satellite.aerial import CURBS, paint
-from idc.rendered.satellite.camera import photograph
+from idc.rendered.draw import UnplaceableScene, rows_of_scenes, split_of
+from idc.rendered.satellite.aerial import CURBS, paint, photograph
 from idc.rendered.satellite.canvas import Canvas, GroundNoise
 from idc.rendered.satellite.levir_sentences import Words, levir_captions
-from idc.rendered.satellite.plan import UnusableSite
-from idc.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Building, Road, Site
+from idc.rendered.satellite.site import ALWAYS, BUILT, REMOVED, Road, Site, UnusableSite
 from idc.rendered.satellite.siting import draw_site
-from idc.rendered.scene_rows import rows_of_scenes
 
 ROAD, BUILDING = GREYS.values()
 """Values of a class mask; 0 is what has not changed."""
@@ -165,7 +162,7 @@ class RenderSatellitePairs:
             "class": name,
             "kind": kind,
             "noun": noun,
-            "place": cell_of(columns.mean(), rows.mean(), inside.shape),
+            "place": grid_position(columns.mean() + 0.5, rows.mean() + 0.5, *inside.shape),
             "polygon": polygon.tolist(),
             "pixels": count,
         }
@@ -185,11 +182,6 @@ class RenderSatellitePairs:
         return sum(self._shows(road) for road in site.roads if road.epochs[1])
 
 
-def cell_of(x: float, y: float, shape: tuple[int, int]) -> str:
-    """The name of the cell of the grid that a pixel's centre is in."""
-    return grid_position(x + 0.5, y + 0.5, *shape)
-
-
 def nameable_words(site: Site, changes: list[dict[str, Any]], roads: int) -> Words:
     """What the captions of a site may name."""
     buildings = [change for change in changes if change["class"] == "building"]
@@ -201,7 +193,7 @@ def nameable_words(site: Site, changes: list[dict[str, Any]], roads: int) -> Wor
         removed=kinds["removed"],
         extended=kinds["extended"],
         noun=buildings[0]["noun"] if buildings else "house",
-        large=any(_is_large(building) for building in changed),
+        large=any((main := building.blocks[0]).roof == "flat" and main.eaves >= 6 for building in changed),
         streets=street["streets"] if street else 0,
         form=street["form"] if street else "straight",
         ground=site.facts["context"],
@@ -212,8 +204,3 @@ def nameable_words(site: Site, changes: list[dict[str, Any]], roads: int) -> Wor
         first_row=bool(site.facts["first_row"]),
         places=tuple(dict.fromkeys(change["place"] for change in changes)),
     )
-
-
-def _is_large(building: Building) -> bool:
-    main = building.blocks[0]
-    return main.roof == "flat" and main.eaves >= 6

@@ -389,7 +389,7 @@ def text_tokens(task: PretrainTask) -> Tokens:
     clip = task.job.nim.clip
     if clip is None or task.nim is None:
         return Tokens(task.vocabulary, task.job.model.decoder.max_length)
-    from idc.vision.pair_encoder.text_tokens import clip_tokenizer
+    from idc.vision.pair_encoder.model import clip_tokenizer
 
     return Tokens(task.vocabulary, task.nim.encoder.max_tokens, clip_tokenizer(clip))
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from idc.data.text import BOS, EOS
 from idc.nn.mimetic import compare_
 from idc.systems.procap.config import STEM_GROUPS, EncoderConfig, Procedure
-from idc.vision.pair_encoder.text_tokens import clip_tokenizer
+from idc.vision.pair_encoder.model import clip_tokenizer
 from idc.vision.pretrained import load_pretrained
 
 

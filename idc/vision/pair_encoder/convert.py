@@ -15,8 +15,7 @@ from torch import Tensor
 
 from idc.training.foreign import Ledger
 from idc.vision.pair_encoder.config import PairEncoderConfig
-from idc.vision.pair_encoder.model import NEW, PairEncoder
-from idc.vision.pair_encoder.text_tokens import BpeTokens
+from idc.vision.pair_encoder.model import NEW, BpeTokens, PairEncoder
 from idc.vision.pretrained import load_pretrained
 
 HEAD_WIDTH = 64

@@ -21,7 +21,7 @@ import math
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -29,10 +29,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from idc.data.images import resize_image
+from idc.data.text import Vocabulary
 from idc.nn.mimetic import compare_
 from idc.training.artifact import read_artifact, write_artifact
 from idc.vision.pair_encoder.config import PairEncoderConfig
-from idc.vision.pair_encoder.text_tokens import BpeTokens, TextTokens, WordTokens
+from idc.vision.pretrained import load_pretrained
 
 SYSTEM = "pair_encoder"
 """System name in its artifacts."""
@@ -193,6 +194,65 @@ class _Clip(nn.Module):
     def scale(self) -> Tensor:
         """Factor of the cosines, at most 100."""
         return self.logit_scale.clamp(max=LARGEST_SCALE).exp()
+
+
+# -- texts -------------------------------------------------------------------------------------------------------
+
+
+class TextTokens(Protocol):
+    """A callable that maps texts to ids."""
+
+    def __len__(self) -> int:
+        """Number of ids."""
+        ...
+
+    def __call__(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Returns (ids int64 (C, T) padded with 0, position of each text's end token int64 (C,))."""
+        ...
+
+
+class WordTokens:
+    """Ids of the words of a data set's own captions."""
+
+    def __init__(self, vocabulary: Vocabulary, max_words: int) -> None:
+        self.vocabulary = vocabulary
+        self.max_words = max_words
+
+    def __len__(self) -> int:
+        return len(self.vocabulary)
+
+    def __call__(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        return _padded([self.vocabulary.encode(text, self.max_words) for text in texts])
+
+
+def clip_tokenizer(source: str | Path) -> Any:
+    """Load CLIP's tokenizer (of transformers) from a local folder or a hub id; ValueError if there is none."""
+    from transformers import CLIPTokenizer
+
+    return load_pretrained(CLIPTokenizer, source, "clip_tokenizer")
+
+
+class BpeTokens:
+    """Ids of CLIP's byte pairs, by the tokenizer of a local folder or a hub id."""
+
+    def __init__(self, source: str | Path, max_words: int) -> None:
+        self.tokenizer = clip_tokenizer(source)
+        self.max_words = max_words
+
+    def __len__(self) -> int:
+        return len(self.tokenizer)
+
+    def __call__(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        first, last = self.tokenizer.bos_token_id, self.tokenizer.eos_token_id
+        inner = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
+        return _padded([[first, *ids[: self.max_words - 2], last] for ids in inner])
+
+
+def _padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
+    ids = torch.zeros(len(rows), max((len(row) for row in rows), default=1), dtype=torch.int64)
+    for n, row in enumerate(rows):
+        ids[n, : len(row)] = torch.tensor(row)
+    return ids, torch.tensor([len(row) - 1 for row in rows], dtype=torch.int64)
 
 
 # -- the encoder -------------------------------------------------------------------------------------------------

@@ -27,8 +27,7 @@ from idc.training.system import Parts, System
 from idc.training.task import Batch, Task
 from idc.vision.pair_encoder.config import TrainPairEncoderJob
 from idc.vision.pair_encoder.convert import load_clip
-from idc.vision.pair_encoder.model import NEW, SYSTEM, PairEncoder, start_comparing
-from idc.vision.pair_encoder.text_tokens import BpeTokens, TextTokens, WordTokens
+from idc.vision.pair_encoder.model import NEW, SYSTEM, BpeTokens, PairEncoder, TextTokens, WordTokens, start_comparing
 
 
 class PairEncoderTask(Task):

@@ -43,8 +43,7 @@ def records() -> dict[str, tuple[str, dict[str, Any]]]:
         for index in range(config.num_scenes):
             scene, _ = draw_scene(config, index)
             for end, order in ORDERED_PAIRS.items():
-                change = scene.change_of(order)
-                kind = "none" if change is None else change.kind
+                kind = str(scene.pair(order).change_type)
                 drawn[f"{name}-{index}-{end}"] = (kind, scene.record(order))
     return drawn
 

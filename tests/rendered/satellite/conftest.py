@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from idc.data.schema import ChangePair
-from idc.rendered.config import RenderConfig
-from idc.rendered.satellite.config import DistractorConfig, SatelliteConfig
+from idc.rendered.config import DistractorConfig, RenderConfig, SatelliteConfig
 from idc.rendered.satellite.satellite_pairs import RenderSatellitePairs
 
 NO_DISTRACTORS = DistractorConfig(

@@ -20,8 +20,7 @@ from idc.systems.adpo.task import PreferenceTask
 from idc.training.context import LocalContext
 from idc.training.data import Loaders
 from idc.vision.pair_encoder.config import PairEncoderConfig
-from idc.vision.pair_encoder.model import PairEncoder
-from idc.vision.pair_encoder.text_tokens import WordTokens
+from idc.vision.pair_encoder.model import PairEncoder, WordTokens
 from idc.vlm.base import load_model
 from idc.vlm.config import BaseConfig
 from tests.folders import write_rows

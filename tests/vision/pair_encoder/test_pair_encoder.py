@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor
 
+from idc.config import ConfigError, load
+from idc.data.images import encode_png
+from idc.data.store import MappedRows
 from idc.data.text import Vocabulary
+from idc.training.context import LocalContext
 from idc.training.foreign import Ledger
-from idc.vision.pair_encoder.config import PairEncoderConfig
+from idc.vision.pair_encoder.config import PairEncoderConfig, TrainPairEncoderJob
 from idc.vision.pair_encoder.convert import convert_clip4idc, load_clip
-from idc.vision.pair_encoder.model import NEW, PairEncoder, start_comparing
-from idc.vision.pair_encoder.text_tokens import BpeTokens, WordTokens
+from idc.vision.pair_encoder.model import NEW, BpeTokens, PairEncoder, WordTokens, start_comparing
+from idc.vision.pair_encoder.task import CollatePairs, PairCaptions, pair_contrastive_loss, train
 from tests.vision.pair_encoder.clip4idc import (
     SMALL,
     caption_layout,
@@ -25,7 +34,7 @@ from tests.vision.pair_encoder.clip4idc import (
     random_state,
     retrieval_layout,
 )
-from tests.vision.scenes import scene
+from tests.vision.scenes import COLOURS, pair_row, scene, write_pairs
 from tests.vision.tiny_models import save_tiny_clip
 
 TINY = PairEncoderConfig(
@@ -184,3 +193,179 @@ def test_a_clip_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             load_clip(PairEncoder(TINY.model_copy(update=changes), size), str(tmp_path / folder))
+
+
+PLACES = {"left": 0, "middle": 10, "right": 20}
+
+
+def change_row(index: int, split: str) -> dict[str, Any]:
+    """A square of one of 4 colours at one of 3 places becomes another of 3 colours: 36 changes, each with its words."""
+    names, places = list(COLOURS), list(PLACES)
+    first, second = names[index % 4], names[(index + 1 + (index // 4) % 3) % 4]
+    place = places[(index // 12) % 3]
+    left = PLACES[place]
+    text = f"the {first} square on the {place} became {second}"
+    return pair_row(
+        index, split, before=encode_png(scene(first, left)), after=encode_png(scene(second, left)),
+        captions=[text, f"{first} to {second} on the {place}"], change_type="color",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """72 training and 36 validation pairs of all 36 changes, and some pairs without a change."""
+    rows = [change_row(n, "train" if n < 72 else "val") for n in range(108)]
+    rows += [pair_row(109 + 2 * n, ("train", "val")[n % 2]) for n in range(6)]
+    return write_pairs(tmp_path_factory.mktemp("pairs") / "pairs", rows, rows_per_part=32)
+
+
+def settings(pairs: str, **overrides: Any) -> dict[str, Any]:
+    return {
+        "pairs": pairs,
+        **{f"encoder.{name}": value for name, value in TINY.model_dump().items()},
+        "max_words": 12,
+        "optim.lr": 3e-3,
+        "optim.weight_decay": 0.01,
+        "train.epochs": None,
+        "train.steps": 60,
+        "train.batch_size": 24,
+        "train.log_every": 20,
+        "train.prefetch": 0,
+        "train.tracking.enabled": False,
+        **overrides,
+    }
+
+
+def run_job(name: str, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job's own main, in this process and without Ray."""
+    words = [f"{key}={json.dumps(value) if not isinstance(value, str) else value}" for key, value in arguments.items()]
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "--local", *words])
+    importlib.import_module(f"jobs.{name}").main()
+
+
+def test_the_job_learns_to_tell_changes_apart(
+    pairs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_job("train_pair_encoder", settings(pairs, runs=str(tmp_path / "runs"), name="pairs"), monkeypatch)
+    assert "text_to_pair_R1" in capsys.readouterr().out
+    artifact = tmp_path / "runs" / "pairs" / "artifact"
+    metrics = json.loads((artifact / "metrics.json").read_text())
+    assert metrics["chance_R1"] == pytest.approx(1 / 36)  # the pairs without a change are left out
+    assert metrics["chance_R10"] == pytest.approx(10 / 36)
+    for way in ("text_to_pair", "pair_to_text"):
+        assert metrics[f"{way}_R1"] > 4 * metrics["chance_R1"], metrics
+        assert metrics[f"{way}_R1"] <= metrics[f"{way}_R5"] <= metrics[f"{way}_R10"]
+
+    encoder = PairEncoder.load(artifact)
+    befores = [scene("red", 10), scene("red", 10)]
+    vectors = encoder.encode_pairs(befores, [scene("blue", 10), scene("green", 10)])
+    texts = encoder.encode_texts([f"the red square on the middle became {colour}" for colour in ("blue", "green")])
+    assert np.trace(vectors @ texts.T) > np.trace(vectors @ texts[::-1].T)
+
+
+def _weights(entry: Any, payload: dict[str, Any], folder: Path) -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    entry(payload, LocalContext(folder))
+    return PairEncoder.load(folder / "artifact").state_dict()
+
+
+def test_clip_and_new_weights_have_their_own_rates(pairs: str, tmp_path: Path) -> None:
+    save_tiny_clip(tmp_path / "clip", TINY)
+    overrides = {"clip": str(tmp_path / "clip"), "train.steps": 2, "optim.lr": 0.1, "clip_lr_share": 0.0}
+    job = load(TrainPairEncoderJob, None, settings(pairs, **overrides))
+    state = _weights(train, job.model_dump(mode="json"), tmp_path / "run")
+    torch.manual_seed(0)
+    fresh = PairEncoder(TINY, state["clip.token_embedding.weight"].shape[0])
+    load_clip(fresh, str(tmp_path / "clip"))
+    for name, tensor in fresh.state_dict().items():
+        assert torch.equal(tensor, state[name]) != (name.removeprefix("clip.visual.") in NEW), name
+    assert len(PairEncoder.load(tmp_path / "run" / "artifact").encode_texts(["a red cube"])) == 1
+
+
+# -- the loss -----------------------------------------------------------------------------------------------------
+
+
+def vectors(count: int, seed: int) -> Tensor:
+    return F.normalize(torch.randn(count, 6, generator=torch.Generator().manual_seed(seed)), dim=1)
+
+
+@pytest.mark.parametrize("same", [False, True], ids=["different captions", "one caption of two pairs"])
+def test_the_loss_is_the_symmetric_cross_entropy_and_a_caption_is_shared(same: bool) -> None:
+    pairs, texts, share = vectors(5, 1), vectors(5, 2), torch.eye(5)
+    if same:
+        texts[3] = texts[1]
+        share[1, 3] = share[3, 1] = share[1, 1] = share[3, 3] = 0.5
+    logits = 7 * pairs @ texts.T
+    expected = (F.cross_entropy(logits, share) + F.cross_entropy(logits.T, share)) / 2
+    loss, right = pair_contrastive_loss(pairs, texts, torch.tensor(7.0))
+    torch.testing.assert_close(loss, expected)
+    assert same or float(right) == float((logits.argmax(0) == torch.arange(5)).float().mean())
+
+
+def _worker(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    torch.save(_step(rank, 2), f"{folder}/rank{rank}.pt")
+    dist.destroy_process_group()
+
+
+def _step(rank: int, world: int) -> dict[str, Tensor]:
+    """Loss and gradients of this rank's slice of 8 rows under a linear model."""
+    weight = torch.full((6, 6), 0.1).add(torch.eye(6)).requires_grad_()
+    scale = torch.tensor(5.0, requires_grad=True)
+    rows = slice(rank * 8 // world, (rank + 1) * 8 // world)
+    pairs, texts = F.normalize(vectors(8, 1)[rows] @ weight, dim=1), F.normalize(vectors(8, 2)[rows] @ weight, dim=1)
+    loss, _ = pair_contrastive_loss(pairs, texts, scale)
+    loss.backward()
+    assert weight.grad is not None
+    assert scale.grad is not None
+    return {"loss": loss.detach(), "weight": weight.grad, "scale": scale.grad}
+
+
+@pytest.mark.slow
+def test_two_workers_are_one(tmp_path: Path) -> None:
+    mp.spawn(_worker, args=(str(tmp_path),), nprocs=2)
+    parts = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in (0, 1)]
+    for name, expected in _step(0, 1).items():
+        torch.testing.assert_close((parts[0][name] + parts[1][name]) / 2, expected, atol=1e-6, rtol=1e-5)
+
+
+# -- data and settings --------------------------------------------------------------------------------------------
+
+
+def test_samples(pairs: str) -> None:
+    rows = MappedRows(pairs, split="train")
+    everything = PairCaptions(rows, 16, changed_only=False, draw=False)
+    changed = PairCaptions(rows, 16, changed_only=True, draw=True, seed=3)
+    assert (len(everything), len(changed)) == (75, 72)
+    assert len(PairCaptions(rows, 16, changed_only=True, draw=True, limit=10)) == 10
+    assert everything.get(0, 0)[1].shape == (16, 16, 3)
+    assert everything.get(0, 0)[3] == rows[0]["captions"]
+    drawn = {tuple(changed.get(0, epoch)[3]) for epoch in range(20)}
+    assert drawn == {(text,) for text in rows[0]["captions"]}
+    assert changed.get(5, 7)[3] == changed.get(5, 7)[3]
+    tokens = WordTokens(Vocabulary(["red"]), 32)
+    batch = CollatePairs(tokens)([everything.get(0, 0), everything.get(36, 0)])
+    assert batch["before"].shape == (2, 3, 16, 16)
+    assert batch["owners"].tolist() == [0, 0, 1, 1]
+    assert batch["numbers"].tolist() == [0, 36]
+    assert (batch["ids"][0] == batch["ids"][2]).all()  # the same change, the same words
+
+
+@pytest.mark.parametrize(("overrides", "fault"), [
+    ({"encoder.image_size": 65}, "image_size: 65 is not divisible by patch_size = 32; take 64"),
+    ({"encoder.heads": 7}, "encoder.width: 768 is not divisible by heads = 7"),
+    ({"max_words": 80}, "max_words: 80 is more than encoder.text_positions = 77"),
+    ({"train.grad_accumulation": 2}, "train.grad_accumulation: 2, but the loss compares all pairs of a step"),
+    ({"clip": "c", "init": "comparing"}, "init: 'comparing' would be overwritten by the weights of clip = 'c'"),
+])  # fmt: skip
+def test_settings_that_do_not_fit_are_refused(overrides: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        load(TrainPairEncoderJob, None, {"pairs": "p", **overrides})
+
+
+def test_pairs_without_a_change_alone_are_refused(tmp_path: Path) -> None:
+    folder = write_pairs(tmp_path / "pairs", [pair_row(1, "train"), pair_row(3, "train")])
+    job = load(TrainPairEncoderJob, None, settings(folder))
+    with pytest.raises(ValueError, match="no pair of the training split has a caption and a change"):
+        train(job.model_dump(mode="json"), LocalContext(tmp_path / "run"))
