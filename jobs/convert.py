@@ -23,7 +23,7 @@ def main() -> None:
     args = cli(schema, __doc__, local=False)
     from idc.systems.changevg.convert import convert_mci
     from idc.systems.procap.convert import convert
-    from idc.training.conversion import convert_command
+    from idc.training.foreign import convert_command
 
     job = args.config
     convert_command(job, convert_mci if schema is ConvertMciJob else convert, args.overwrite)

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from idc.training.config import TrainConfig
-from idc.training.stratified import stratified_subset
 from idc.training.task import SAMPLES, Batch
 
 Collate = Callable[[list[Any]], Batch]
@@ -30,6 +29,8 @@ Sample = tuple[int, int]
 _WINDOW, _MIXTURE = 1, 2
 """Last words of the seeds of two kinds of shuffles, so that neither repeats the other or a sample's own generator.
 Not 0: numpy pads seeds with zeros."""
+_SUBSET = 20
+"""Seed of :func:`stratified_subset`."""
 
 
 class Dataset(Protocol):
@@ -330,3 +331,29 @@ def to_device(value: Any, device: torch.device) -> Any:
     if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (str, bytes, int, float)):
         return type(value)(to_device(item, device) for item in value)
     return value
+
+
+def stratified_subset(strata: Sequence[str | None], number: int) -> list[int]:
+    """Indices of ``number`` samples in rising order, drawn at random, of each stratum in proportion to its size.
+
+    The draw is the same in every run, whatever its seed, so that runs are selected by the same samples. Evenly spaced
+    ones would follow any period in the order of the rows: of pairs that alternate between changed and unchanged, every
+    second one holds only one kind.
+
+    Args:
+        strata: the stratum of each sample; None, unknown, is one too.
+    """
+    members: dict[str | None, list[int]] = {}
+    for index, stratum in enumerate(strata):
+        members.setdefault(stratum, []).append(index)
+    names = sorted(members, key=str)
+    shares = [number * len(members[name]) / len(strata) for name in names]
+    counts = [int(share) for share in shares]
+    by_remainder = sorted(range(len(names)), key=lambda i: counts[i] - shares[i])
+    for i in by_remainder[: number - sum(counts)]:  # the largest remainders
+        counts[i] += 1
+    rng = np.random.default_rng(_SUBSET)
+    chosen: list[int] = []
+    for name, count in zip(names, counts, strict=True):
+        chosen += rng.permutation(members[name])[:count].tolist()
+    return sorted(chosen)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from idc.training.config import TrainConfig
 from idc.training.context import LocalContext
-from idc.training.deepspeed_settings import deepspeed_config
+from idc.training.deepspeed import deepspeed_config
 from idc.training.engines import make_engine, param_groups
 from tests.invariants.harness import ZERO2, ZERO3, run_cases
 from tests.training import toy
