@@ -12,8 +12,8 @@ import pytest
 from idc.data.store import iter_rows, read_manifest, read_rejects
 from tests.data.readers.test_own import prepare
 from tests.faults import hostile_folders, hostile_tables
+from tests.faults.conftest import Listener
 from tests.faults.hostile import CANARY, Hostile, Surroundings, write_canaries
-from tests.faults.outside import Listener
 
 ENTRIES = {**hostile_folders.entries(), **hostile_tables.entries()}
 LONGEST_S = 60

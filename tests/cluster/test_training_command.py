@@ -1,8 +1,12 @@
-"""A training command, from the check of its settings to its artifact, reads the manifest of each input folder once."""
+"""What a training command reads, from the check of its settings to its artifact, and what it prints on Ray."""
 
 from __future__ import annotations
 
 import importlib
+import os
+import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +18,8 @@ from idc.data import manifest
 from idc.data.files import Location
 from idc.data.schema import pair_arrow_schema
 from idc.data.store import MANIFEST, DatasetFolder, iter_rows, read_manifest
-from tests.systems.procap.world import World
+from idc.util import logs
+from tests.systems.procap.world import ENCODER, World
 from tests.systems.twincap.tiny import tiny_job
 
 
@@ -62,3 +67,36 @@ def test_a_folder_that_is_built_again_is_read_again(world: World, tmp_path: Path
         assert read_manifest(path).num_rows == 3  # not read again
     with pytest.raises(ValueError, match="has no manifest"):
         read_manifest(path)
+
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+NEXT = r"next: (python jobs/\w+\.py|make serve) .*"
+TRACKED = r"tracked in MLflow: mlflow ui --backend-store-uri sqlite:///.*/mlflow.db, then http://127.0.0.1:5000/#/.*"
+PROGRESS = r"(\w+: )?(step|chunk|pair|row) \d+/\d+  .*s/\w+  \d+:\d\d left"
+OURS = [PROGRESS, TRACKED, r"quiet: 6 steps, .* s each, best at 6; validation .*; artifact .*", NEXT]
+"""Its lines as regular expressions."""
+FOREIGN = re.compile(r"pid=|Traceback|Warning|WARNING|ERROR|INFO|ray::|gloo|[Dd]eep[Ss]peed|\.(py|cc|cpp):\d+|\x1b")
+"""What none of our lines has."""
+
+
+def test_every_line_of_a_training_by_two_workers_is_ours(world: World, tmp_path: Path) -> None:
+    """As a user runs it, on a local Ray with its own authentication, with DeepSpeed."""
+    settings = {
+        "name": "quiet", "runs": "runs", "procedures": world.procedures, "encoder": ENCODER,
+        "optim": {"lr": 1e-3, "warmup_steps": 2},
+        "train": {"steps": 6, "epochs": None, "batch_size": 4, "log_every": 2, "num_workers": 2, "seed": 5,
+                  "eval_every": 3, "checkpoint_every": 3, "engine": "deepspeed", "zero_stage": 2},
+    }  # fmt: skip
+    (tmp_path / "quiet.yaml").write_text(yaml.safe_dump(settings))
+    hidden = (logs.VARIABLE, "RAY_AUTH_MODE", "OMP_NUM_THREADS")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "jobs" / "pretrain_procap.py"), "--config", "quiet.yaml"],
+        env={key: value for key, value in os.environ.items() if key not in hidden},
+        capture_output=True, text=True, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = [*done.stdout.splitlines(), *done.stderr.splitlines()]
+    assert not [line for line in lines if FOREIGN.search(line) or not any(re.fullmatch(ours, line) for ours in OURS)]
+    assert re.search(PROGRESS, done.stderr), "the lines of workers arrive"
