@@ -69,8 +69,6 @@ def test_a_folder_that_is_built_again_is_read_again(world: World, tmp_path: Path
         read_manifest(path)
 
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 NEXT = r"next: (python jobs/\w+\.py|make serve) .*"
 TRACKED = r"tracked in MLflow: mlflow ui --backend-store-uri sqlite:///.*/mlflow.db, then http://127.0.0.1:5000/#/.*"
@@ -81,6 +79,7 @@ FOREIGN = re.compile(r"pid=|Traceback|Warning|WARNING|ERROR|INFO|ray::|gloo|[Dd]
 """What none of our lines has."""
 
 
+@pytest.mark.slow
 def test_every_line_of_a_training_by_two_workers_is_ours(world: World, tmp_path: Path) -> None:
     """As a user runs it, on a local Ray with its own authentication, with DeepSpeed."""
     settings = {

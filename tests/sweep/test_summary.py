@@ -17,8 +17,7 @@ from idc.metrics.difference_lists import ByCount
 from idc.metrics.hallucination import hallucination, truth_of
 from idc.sweep.chain import Step
 from idc.sweep.config import JUDGE, TRAINING_COSTS, ColumnConfig, RowConfig
-from idc.sweep.effects import effect
-from idc.sweep.summary import _effects, column_score, column_values
+from idc.sweep.summary import _effects, column_score, column_values, effect
 from idc.training.config import TrainConfig
 from tests.folders import write_rows
 
