@@ -7,7 +7,7 @@ import multiprocessing.util
 import os
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -184,7 +184,7 @@ class Loader:
         steps = rng.permutation(indices[:whole].reshape(-1, self.step_size))
         return np.concatenate([indices[end:], steps.ravel(), indices[whole:end]])
 
-    def batches(self, start: int = 0) -> Iterator[Batch]:
+    def batches(self, start: int = 0) -> Generator[Batch]:
         """Batches from micro-step ``start`` on, without end. Close the iterator to stop threads and processes."""
         if self.train.loader_processes:
             yield from self._batches_of_processes(start)  # without end
@@ -204,7 +204,7 @@ class Loader:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _batches_of_processes(self, start: int) -> Iterator[Batch]:
+    def _batches_of_processes(self, start: int) -> Generator[Batch]:
         """As :meth:`batches`; errors of a sample keep their type and contain the traceback of the process. They end
         with this one, within seconds even if it is killed."""
         from torch.utils.data import DataLoader
@@ -305,21 +305,6 @@ class Loaders:
 
     train: Loader
     validation: EvalLoader | None = None
-
-
-class OnDevice:
-    """Iterates over a loader's batches on ``device``."""
-
-    def __init__(self, loader: EvalLoader, device: torch.device):
-        self.loader = loader
-        self.device = device
-
-    def __len__(self) -> int:
-        return len(self.loader)
-
-    def __iter__(self) -> Iterator[Batch]:
-        for batch in self.loader:
-            yield to_device(batch, self.device)
 
 
 def to_device(value: Any, device: torch.device) -> Any:

@@ -94,7 +94,8 @@ def universal_checkpoint(checkpoint: Path, context: Context) -> Iterator[Path]:
 
     One rank of each machine converts into a temporary folder there, which needs as much space as the checkpoint.
     """
-    machine = _machine()
+    boot = Path("/proc/sys/kernel/random/boot_id")  # two machines may have one name
+    machine = socket.gethostname(), boot.read_text() if boot.exists() else ""
     first = context.all_gather_object(machine).index(machine)
     temporary = tempfile.mkdtemp(prefix="idc_universal_") if context.rank == first else None
     try:
@@ -124,11 +125,6 @@ def reading_universal(engine: Any) -> Iterator[None]:
     for state in optimizer.state.values():
         if isinstance(state.get("step"), Tensor):
             state["step"] = state["step"].clone()
-
-
-def _machine() -> tuple[str, str]:
-    boot = Path("/proc/sys/kernel/random/boot_id")  # two machines may have one name
-    return socket.gethostname(), boot.read_text() if boot.exists() else ""
 
 
 def _convert(source: Path, target: Path) -> None:
