@@ -47,9 +47,7 @@ def test_a_complete_run_is_not_run_again_and_another_config_is_refused(s3: Store
     start("s3://idc/b/run", {"attempts": attempts}, steps=4)
     assert start("s3://idc/b/run", {"attempts": attempts}, steps=4)["done_before"]
     assert Path(attempts).read_text() == "attempt\n"
-    with pytest.raises(
-        ValueError, match=r"s3://idc/b/run holds a run of another config(.|\n)*train.steps: saved 4, now 5"
-    ):
+    with pytest.raises(ValueError, match=r"s3://idc/b/run holds a run of another config"):
         start("s3://idc/b/run", {"attempts": attempts}, steps=5)
     train = TrainConfig.model_validate({**TRAIN, "steps": 5})
     result = launch(ENTRY, {"attempts": attempts}, train, "s3://idc/b/run", local=True, overwrite=True)

@@ -132,14 +132,6 @@ def test_a_killed_process_goes_on_as_if_undisturbed(tmp_path: Path) -> None:
     assert 0 < written[best] - trained < 65536
 
 
-def test_a_checkpoint_cut_by_a_kill_is_not_taken(tmp_path: Path) -> None:
-    run(tmp_path)
-    cut = tmp_path / "checkpoints" / checkpoint_name(99)
-    cut.mkdir()
-    (cut / STATE_FILE).write_text("{")
-    assert LocalContext(tmp_path).latest_checkpoint() == tmp_path / "checkpoints" / checkpoint_name(24)
-
-
 def test_what_a_user_keeps_among_the_checkpoints_is_neither_taken_nor_removed(tmp_path: Path) -> None:
     checkpoints, kept = tmp_path / "checkpoints", {"keep_step_1", "step_00000010_kept", "zz_copy", "notes", ".DS_Store"}
     run(tmp_path, {**TRAIN, "steps": 10})
