@@ -155,8 +155,10 @@ class TrainConfig(ConfigModel):
     """Steps between lines of log.jsonl, of means, and between looks for announced losses of Ray's nodes."""
     seed: int = Field(0, ge=0)
     """Seed of the initial weights, of the order of samples, of dropout."""
+    prefetch: int = Field(2, ge=0)
+    """Batches prepared ahead in the background; 0 prepares them in the loop."""
     loader_threads: int = Field(1, ge=1)
-    """Threads that prepare batches, per worker; each is two batches ahead."""
+    """Threads that prepare batches, per worker."""
     loader_processes: int = Field(0, ge=0)
     """Processes that prepare batches instead of threads, per worker, each with a copy of the data set's objects: for
     image work that threads do not speed up."""
@@ -207,6 +209,8 @@ class TrainConfig(ConfigModel):
                 f"loader_processes={self.loader_processes} and loader_threads={self.loader_threads}: processes replace "
                 "threads; leave one of the settings at its default"
             )
+        if self.loader_processes and not self.prefetch:
+            yield f"loader_processes={self.loader_processes} prepare batches ahead, and prefetch is 0; raise prefetch"
         for beta in self.betas:
             if not 0 <= beta < 1:
                 yield f"betas: {beta} is not in [0, 1)"
@@ -238,7 +242,7 @@ class TrainConfig(ConfigModel):
 
 
 OPERATIONAL = frozenset({
-    "num_workers", "min_workers", "cpus_per_worker", "gpus_per_worker", "max_failures", "loader_threads",
+    "num_workers", "min_workers", "cpus_per_worker", "gpus_per_worker", "max_failures", "prefetch", "loader_threads",
     "loader_processes", "keep_last", "log_every", "activation_checkpointing", "storage_patience_s", "tracking",
 })  # fmt: skip
 """Fields of TrainConfig that do not change what is learned: a run may be resumed with other values of them."""

@@ -29,8 +29,6 @@ Sample = tuple[int, int]
 _WINDOW, _MIXTURE = 1, 2
 """Last words of the seeds of two kinds of shuffles, so that neither repeats the other or a sample's own generator.
 Not 0: numpy pads seeds with zeros."""
-_AHEAD = 2
-"""Batches that each thread or process is ahead."""
 _SUBSET = 20
 """Seed of :func:`stratified_subset`."""
 
@@ -191,11 +189,15 @@ class Loader:
         if self.train.loader_processes:
             yield from self._batches_of_processes(start)  # without end
         load = _Load(self.dataset, self.collate)
+        if self.train.prefetch == 0:
+            while True:
+                yield load(self.samples(start))
+                start += 1
         pool = ThreadPoolExecutor(self.train.loader_threads, thread_name_prefix="batches")
         waiting: deque[Future[Batch]] = deque()
         try:
             while True:
-                while len(waiting) < _AHEAD * self.train.loader_threads:
+                while len(waiting) < self.train.prefetch:
                     waiting.append(pool.submit(load, self.samples(start)))
                     start += 1
                 yield waiting.popleft().result()
@@ -218,7 +220,7 @@ class Loader:
             batch_sampler=positions(),  # type: ignore[arg-type]
             collate_fn=_same,
             num_workers=self.train.loader_processes,
-            prefetch_factor=_AHEAD,
+            prefetch_factor=max(1, -(-self.train.prefetch // self.train.loader_processes)),
             # a forked process would inherit locks that this one's other threads hold
             multiprocessing_context="spawn",
             worker_init_fn=_end_at_once,

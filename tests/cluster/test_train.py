@@ -206,7 +206,7 @@ def test_a_complete_run_is_not_done_again_and_another_is_refused(tmp_path: Path)
     run_dir = tmp_path / "run"
     first = start(run_dir, UNTRACKED, {"size": 40}, local=True)
     assert not first["done_before"]
-    assert start(run_dir, {**UNTRACKED, "loader_threads": 2}, {"size": 40}, local=True)["done_before"]
+    assert start(run_dir, {**UNTRACKED, "prefetch": 0, "max_failures": 9}, {"size": 40}, local=True)["done_before"]
     with pytest.raises(ValueError, match="another config") as refused:
         start(run_dir, {**UNTRACKED, "steps": 30, "keep_best": None}, {"size": 41}, local=True)
     lines = str(refused.value).splitlines()[1:]

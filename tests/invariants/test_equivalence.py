@@ -13,7 +13,8 @@ TRAIN = {"steps": 30, "batch_size": 8, "eval_every": 10, "checkpoint_every": 20,
 CASES = {
     "plain": {},
     "accumulated": {"grad_accumulation": 4},
-    "three threads": {"loader_threads": 3},
+    "no prefetch": {"prefetch": 0},
+    "three threads": {"prefetch": 5, "loader_threads": 3},
     "recomputed": {"activation_checkpointing": True},
     "two workers accumulated": {"num_workers": 2, "grad_accumulation": 2},
     "deepspeed": {"engine": "deepspeed"},
@@ -36,7 +37,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     return run_cases("tests.training.toy:entry", {"train": TRAIN}, CASES, tmp_path_factory.mktemp("runs"))
 
 
-FP32 = [name for name in list(CASES)[1:] if not name.startswith("bf16") and name != "three threads"]
+BACKGROUND = ["no prefetch", "three threads"]
+FP32 = [name for name in list(CASES)[1:] if not name.startswith("bf16") and name not in BACKGROUND]
 
 
 @pytest.mark.parametrize("name", FP32)
@@ -50,9 +52,10 @@ def test_fp32_runs_agree_to_rounding(runs: dict[str, Run], name: str) -> None:
     assert largest_difference(plain.state, other.state) < 2e-6
 
 
-def test_several_threads_change_nothing(runs: dict[str, Run]) -> None:
-    assert runs["three threads"].losses == runs["plain"].losses
-    assert largest_difference(runs["plain"].state, runs["three threads"].state) == 0
+@pytest.mark.parametrize("name", BACKGROUND)
+def test_preparing_batches_in_the_background_changes_nothing(runs: dict[str, Run], name: str) -> None:
+    assert runs[name].losses == runs["plain"].losses
+    assert largest_difference(runs["plain"].state, runs[name].state) == 0
 
 
 @pytest.mark.parametrize("name", ["bf16 zero 2, two workers", "bf16 zero 3"])

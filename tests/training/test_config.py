@@ -26,6 +26,7 @@ from idc.training.config import GroupConfig, KeepBest, ScheduleName, TrainConfig
         ({"steps": 5, "deepspeed_extra": {"a": 1}}, "the engine is torch"),
         ({"steps": 5, "precision": "fp16"}, "precision"),
         ({"steps": 5, "loader_threads": 2, "loader_processes": 2}, "processes replace threads"),
+        ({"steps": 5, "prefetch": 0, "loader_processes": 2}, "and prefetch is 0"),
         (
             {"steps": 5, "engine": "deepspeed", "deepspeed_extra": {"bf16": {"enabled": True}}},
             "switches on a lower precision",

@@ -201,7 +201,7 @@ def test_processes_make_the_same_batches_and_end(capfd: pytest.CaptureFixture[st
     """Also while they are still at work, without a word."""
 
     def batches(processes: int, start: int) -> list[Any]:
-        stream = loader(Tensors(10), 4, 6, collate=stack, loader_processes=processes).batches(start)
+        stream = loader(Tensors(10), 4, 6, collate=stack, prefetch=8, loader_processes=processes).batches(start)
         found = list(itertools.islice(stream, 7))
         stream.close()
         return found
@@ -219,11 +219,10 @@ def test_processes_make_the_same_batches_and_end(capfd: pytest.CaptureFixture[st
 
 
 def test_background_threads_change_nothing_and_stop() -> None:
-    batches = loader(Numbers(10), 4, 0)
-    plain = [(*sample, sample_rng(5, *sample[::-1]).random()) for step in range(9) for sample in batches.samples(step)]
+    plain = take(loader(Numbers(10), 4, 0, prefetch=0), 9)
     dataset = Numbers(10)
     before = threading.active_count()
-    assert take(loader(dataset, 4, 0, loader_threads=3), 9) == plain
+    assert take(loader(dataset, 4, 0, prefetch=6, loader_threads=3), 9) == plain
     assert len(dataset.threads) > 1
     assert threading.active_count() == before
 

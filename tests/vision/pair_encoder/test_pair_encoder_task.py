@@ -65,6 +65,7 @@ def settings(pairs: str, **overrides: Any) -> dict[str, Any]:
         "train.steps": 60,
         "train.batch_size": 24,
         "train.log_every": 20,
+        "train.prefetch": 0,
         "train.tracking.enabled": False,
         **overrides,
     }

@@ -67,6 +67,7 @@ def tiny_job(pairs: str, **overrides: Any) -> TrainTokenizerJob:
         "train.batch_size": 8,
         "train.log_every": 5,
         "train.checkpoint_every": 10,
+        "train.prefetch": 0,
         **overrides,
     }
     return load(TrainTokenizerJob, None, values)
