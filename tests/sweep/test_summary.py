@@ -126,7 +126,8 @@ def test_a_row_is_compared_with_the_control_row_of_its_group_by_the_seeds_of_bot
 ) -> None:
     rows = [RowConfig(label="plain", group=group) for group in ("a", "b")]
     rows += [RowConfig(label="new", group="b"), RowConfig(label="new", group="c")]
-    right = {"control-0": {1}, "control-1": {1, 2}, "treatment-0": {1, 2, 3}, "treatment-1": {2, 3}, "treatment-2": {4}}
+    right = {"control-0": {1}, "control-1": {1, 2}, "control-3": {5}}
+    right |= {"treatment-0": {1, 2, 3}, "treatment-1": {2, 3}, "treatment-2": {4}}
     for name, of in right.items():
         evaluated(tmp_path, name, rendered, of)
     done: Any = [
