@@ -18,10 +18,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster.run_claim import FATAL, RESULT, claim
 from cluster.tracking import MlflowTracker, flat
-from idc.training.config import TrackingConfig, TrainConfig
-from idc.training.run_storage import RunFolder, scratch_root
+from idc.evaluation.provenance import ORIGIN, command_line, commit
+from idc.training.config import OPERATIONAL, TrackingConfig, TrainConfig
+from idc.training.run_storage import CHECKPOINTS, RunFolder, scratch_root
 from idc.training.tracker import Tracker, Watch
 from idc.util import logs
 from idc.util.redaction import redacted
@@ -29,6 +29,7 @@ from idc.util.redaction import redacted
 if TYPE_CHECKING:
     from idc.training.context import Context
 
+CONFIG, RESULT, FATAL = "config.json", "result.json", "fatal.json"
 FATAL_ERRORS = (
     ValueError,
     TypeError,
@@ -41,6 +42,15 @@ FATAL_ERRORS = (
 )
 """Errors that a restart would only repeat: the run ends."""
 
+_OUT_OF_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "alloc_failed",
+    "bad_alloc",
+    "not enough memory",
+)
+"""Parts of the messages of a full memory: of CUDA, cuBLAS, torch's CPU allocator and C++, in lower case."""
 _LOOK_FOR_NODES_S = 30.0
 """Interval at which a run with fewer workers than it wants looks for new nodes, in seconds."""
 _PLACEMENT_S = "20"
@@ -117,6 +127,49 @@ def launch(
     return {**run.read(RESULT), "done_before": False}
 
 
+def claim(run: RunFolder, record: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
+    """Return the result of the run in its folder if it is complete; otherwise claim the folder for this run.
+
+    Raises:
+        ValueError: if another run is there, unless an error ended it before its first checkpoint.
+    """
+    if run.exists(CONFIG):
+        differing = _differing(run.read(CONFIG), record)
+        nothing_to_lose = run.exists(FATAL) and not run.exists(CHECKPOINTS)
+        if differing and not overwrite and not nothing_to_lose:
+            shown = "\n  ".join(differing[:12])
+            raise ValueError(
+                f"{run} holds a run of another config; take another run name, or --overwrite it. Differing:\n  {shown}"
+            )
+        if differing:
+            run.clear(last=CONFIG)
+        elif run.exists(RESULT):
+            result: dict[str, Any] = run.read(RESULT)
+            return result
+        run.remove(FATAL)
+    elif not run.is_empty():
+        raise ValueError(f"{run} is not empty and not a training run (it has no {CONFIG}); take another run name")
+    run.write(CONFIG, record)
+    run.write(ORIGIN, {"command": command_line(), "commit": commit()})
+    return None
+
+
+def _differing(saved: dict[str, Any], record: dict[str, Any]) -> list[str]:
+    """One line per dotted key whose values differ, except settings that do not change what is learned."""
+    old, new = flat(saved), flat(record)
+    operational = tuple(f"train.{field}" for field in OPERATIONAL)
+
+    def matters(key: str) -> bool:
+        return not any(key == field or key.startswith(field + ".") for field in operational)
+
+    absent = "(absent)"
+    return [
+        f"{key}: saved {old.get(key, absent)!r}, now {new.get(key, absent)!r}"
+        for key in sorted(old.keys() | new.keys())
+        if matters(key) and old.get(key, absent) != new.get(key, absent)
+    ]
+
+
 def _tracking(tracking: TrackingConfig, run: RunFolder) -> TrackingConfig:
     """The tracking of a run; an SQLite file, the default, cannot be on object storage."""
     if not tracking.enabled or tracking.uri is not None or run.local is not None:
@@ -137,7 +190,6 @@ def run_rank(entry: str, record: dict[str, Any], train: TrainConfig, run: RunFol
     import torch
 
     from idc.training.context import stored
-    from idc.training.memory import is_out_of_memory, out_of_memory_advice
 
     torch.manual_seed(train.seed)
     module, _, function = entry.partition(":")
@@ -171,8 +223,6 @@ def _run_on_ray(
     import ray.exceptions
     import ray.train
     from ray.train.torch import TorchConfig, TorchTrainer
-
-    from idc.training.memory import out_of_memory_advice
 
     resources = {"CPU": float(train.cpus_per_worker)}
     if train.gpus_per_worker:
@@ -238,8 +288,6 @@ def _memory_watch(run: RunFolder, train: TrainConfig) -> Any:
 
     class MemoryWatch(ray.train.UserCallback):
         def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
-            from idc.training.memory import out_of_memory_advice
-
             for rank, error in worker_exceptions.items():
                 killed = getattr(error, "health_check_failure", error)
                 if isinstance(killed, ray.exceptions.OutOfMemoryError):
@@ -312,3 +360,36 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, tracked: s
 
     device, world_size = ray.train.torch.get_device(), worker.get_world_size()
     return RayContext(run_dir or Path(), rank, world_size, device, tracker, train.keep_last)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether Python or torch raised ``error`` because the memory of the device or of the machine was full."""
+    import torch
+
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in _OUT_OF_MEMORY)
+
+
+def out_of_memory_advice(train: TrainConfig, device: str, error: BaseException) -> str:
+    """Error message: what failed, and which settings reduce the memory.
+
+    Args:
+        device: where memory ran out: a rank's device such as ``cuda:0``, or a node.
+    """
+    samples = train.micro_batch_size // train.num_workers
+    advice = []
+    if samples > 1:
+        advice.append(
+            f"raise train.grad_accumulation, now {train.grad_accumulation} (micro-batches of {samples} samples per "
+            "worker); the losses stay the same"
+        )
+    if not train.activation_checkpointing:
+        advice.append("train.activation_checkpointing=true (if the system has a part for it); the losses stay the same")
+    advice.append(f"lower train.batch_size, now {train.batch_size}, which changes what is learned")
+    if train.precision == "fp32" and device.startswith("cuda"):
+        advice.append("train.precision=bf16")
+    if train.num_workers > 1 and train.zero_stage < 2:
+        advice.append("train.engine=deepspeed train.zero_stage=2, which shards the optimizer")
+    text = " ".join(str(error).split())[:300]
+    return f"out of memory on {device}: {text}\nThe run was not restarted. Remedies: " + "; or ".join(advice) + "."

@@ -19,7 +19,7 @@ from PIL import Image
 
 from idc.config import ConfigModel, load
 from tests.refused_configs import REFUSED
-from tests.sweep.shipped import SIZES, shipped_sweeps
+from tests.sweep.sweeps import SIZES, shipped_sweeps
 
 ROOT = Path(__file__).resolve().parent.parent
 JOBS = sorted(path.stem for path in (ROOT / "jobs").glob("*.py"))

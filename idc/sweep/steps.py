@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from idc.captioning.loading import CaptionerLoader
-from idc.config import ConfigModel
+from idc.config import ConfigModel, missing
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.evaluation.config import AskJob, EvaluateJob
 from idc.evaluation.job import finished_evaluation, scoring_fingerprint
@@ -152,6 +152,50 @@ def answers_step(
         payload={"artifact": f"{store}/{last}/artifact", "instructions": instructions, **settings},
         gpus=gpus,
     )
+
+
+class TrainingTrial(TrialConfig):
+    """One trial of a system that is one training on pairs: the settings of the training, and of its evaluation.
+
+    A subclass names the section of the training in ``TRAININGS`` and has it as a field: the training's config without
+    its folders of pairs, which are the trial's.
+    """
+
+    more_pairs: tuple[str, ...] = ()
+    """Further folders of which the training split is learned too."""
+
+    @classmethod
+    def derived(cls, section: str) -> tuple[str, ...]:
+        return ("name", "runs", "pairs", "more_pairs") if section == cls.TRAININGS[0] else super().derived(section)
+
+    def preflight(self) -> Iterator[str]:
+        yield from super().preflight()
+        for path in self.more_pairs:
+            yield from missing(path, "more_pairs")
+
+    def training_steps(
+        self,
+        store: str,
+        entry: str,
+        max_tokens: int,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        depends: Sequence[str] = (),
+        models: Sequence[str] = (),
+    ) -> TrialSteps:
+        """The steps of the trial.
+
+        Args:
+            entry, models: as of :func:`idc.sweep.steps.train_step`.
+            max_tokens: tokens of the longest caption.
+            inputs, depends: of the training, besides the folders of pairs.
+        """
+        section = self.TRAININGS[0]
+        job = getattr(self, section)
+        folders = {"pairs": self.pairs, "more_pairs": list(self.more_pairs)}
+        content = [read_manifest(path, kind="pairs").fingerprint for path in (self.pairs, *self.more_pairs)]
+        training = train_step(section, entry, job, {**folders, **(inputs or {})}, store, [*content, *depends], models)
+        return with_evaluation(self, [training], store, max_tokens=max_tokens, gpus=job.train.gpus_per_worker)
 
 
 # ---------------------------------------------------------------------------------------------- entries, run by workers

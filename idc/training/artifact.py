@@ -31,7 +31,7 @@ from pydantic import AfterValidator, BaseModel, ValidationError
 from idc.config import first_error
 from idc.data.text import Vocabulary
 from idc.data.textfiles import decode_text, parse_json
-from idc.training.base import BaseName
+from idc.training.base import BaseName, refuse_damaged
 from idc.training.hashing import combined_hash, contents, file_hash
 from idc.util.atomic import take_umask, write_bytes, write_text
 from idc.util.units import metric_text
@@ -301,19 +301,8 @@ def _adapter_fault(files: Collection[str], base: BaseName | None) -> str | None:
 
 
 def check_weights(artifact: Artifact) -> None:
-    """Check the weights' header against the size of the file, without reading the weights.
-
-    Raises:
-        ValueError: the file is missing, truncated, or its header is damaged.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    weights = artifact.path / WEIGHTS
-    try:
-        with safe_open(weights, framework="np"):
-            pass
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{weights} is damaged ({error}); copy the artifact again") from None
+    """Check the weights' header against the size of the file; ValueError: it is damaged."""
+    refuse_damaged(artifact.path / WEIGHTS, "copy the artifact again")
 
 
 def artifact_identity(path: Path | str) -> str:

@@ -7,7 +7,7 @@ import multiprocessing.util
 import os
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from idc.training.config import TrainConfig
-from idc.training.stratified import stratified_subset
 from idc.training.task import SAMPLES, Batch
 
 Collate = Callable[[list[Any]], Batch]
@@ -30,6 +29,8 @@ Sample = tuple[int, int]
 _WINDOW, _MIXTURE = 1, 2
 """Last words of the seeds of two kinds of shuffles, so that neither repeats the other or a sample's own generator.
 Not 0: numpy pads seeds with zeros."""
+_SUBSET = 20
+"""Seed of :func:`stratified_subset`."""
 
 
 class Dataset(Protocol):
@@ -183,7 +184,7 @@ class Loader:
         steps = rng.permutation(indices[:whole].reshape(-1, self.step_size))
         return np.concatenate([indices[end:], steps.ravel(), indices[whole:end]])
 
-    def batches(self, start: int = 0) -> Iterator[Batch]:
+    def batches(self, start: int = 0) -> Generator[Batch]:
         """Batches from micro-step ``start`` on, without end. Close the iterator to stop threads and processes."""
         if self.train.loader_processes:
             yield from self._batches_of_processes(start)  # without end
@@ -203,7 +204,7 @@ class Loader:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _batches_of_processes(self, start: int) -> Iterator[Batch]:
+    def _batches_of_processes(self, start: int) -> Generator[Batch]:
         """As :meth:`batches`; errors of a sample keep their type and contain the traceback of the process. They end
         with this one, within seconds even if it is killed."""
         from torch.utils.data import DataLoader
@@ -306,21 +307,6 @@ class Loaders:
     validation: EvalLoader | None = None
 
 
-class OnDevice:
-    """Iterates over a loader's batches on ``device``."""
-
-    def __init__(self, loader: EvalLoader, device: torch.device):
-        self.loader = loader
-        self.device = device
-
-    def __len__(self) -> int:
-        return len(self.loader)
-
-    def __iter__(self) -> Iterator[Batch]:
-        for batch in self.loader:
-            yield to_device(batch, self.device)
-
-
 def to_device(value: Any, device: torch.device) -> Any:
     """``value`` with all tensors in its mappings, lists and tuples on ``device``."""
     if isinstance(value, Tensor):
@@ -330,3 +316,29 @@ def to_device(value: Any, device: torch.device) -> Any:
     if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (str, bytes, int, float)):
         return type(value)(to_device(item, device) for item in value)
     return value
+
+
+def stratified_subset(strata: Sequence[str | None], number: int) -> list[int]:
+    """Indices of ``number`` samples in rising order, drawn at random, of each stratum in proportion to its size.
+
+    The draw is the same in every run, whatever its seed, so that runs are selected by the same samples. Evenly spaced
+    ones would follow any period in the order of the rows: of pairs that alternate between changed and unchanged, every
+    second one holds only one kind.
+
+    Args:
+        strata: the stratum of each sample; None, unknown, is one too.
+    """
+    members: dict[str | None, list[int]] = {}
+    for index, stratum in enumerate(strata):
+        members.setdefault(stratum, []).append(index)
+    names = sorted(members, key=str)
+    shares = [number * len(members[name]) / len(strata) for name in names]
+    counts = [int(share) for share in shares]
+    by_remainder = sorted(range(len(names)), key=lambda i: counts[i] - shares[i])
+    for i in by_remainder[: number - sum(counts)]:  # the largest remainders
+        counts[i] += 1
+    rng = np.random.default_rng(_SUBSET)
+    chosen: list[int] = []
+    for name, count in zip(names, counts, strict=True):
+        chosen += rng.permutation(members[name])[:count].tolist()
+    return sorted(chosen)

@@ -9,33 +9,44 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from idc.training.activation_checkpointing import recompute_activations
-from idc.training.clipping import (
-    CLIP_NORM,
-    ClippedPart,
-    clip_deepspeed_gradients,
-    clip_gradients,
-    clipped_parts,
-    norms_by_name,
-    total_norm,
-)
 from idc.training.config import GroupConfig, TrainConfig
 from idc.training.context import Context
-from idc.training.deepspeed_settings import deepspeed_config
+from idc.training.deepspeed import (
+    TAG,
+    clip_deepspeed_gradients,
+    deepspeed_config,
+    quiet_deepspeed,
+    reading_universal,
+    universal_checkpoint,
+)
 from idc.training.linears import onednn_pays, use_onednn
-from idc.training.resharding import TAG, reading_universal, universal_checkpoint
-from idc.training.task import Batch, Task
+from idc.training.task import Batch, Task, recompute_activations
 from idc.util.loopback import keep_gloo_on_loopback
 
+CLIP_NORM = "clip_norm"
+"""Key of a group's own limit, which no optimizer knows."""
 Logs = dict[str, Tensor | float]
+
+
+class ClippedPart(NamedTuple):
+    """Parameters whose gradient is clipped to one norm.
+
+    Attributes:
+        name: of the group; empty for all groups without a limit of their own.
+        limit: of the norm; 0 does not clip.
+    """
+
+    name: str
+    parameters: Sequence[nn.Parameter]
+    limit: float
 
 
 class Engine:
@@ -43,6 +54,7 @@ class Engine:
 
     Attributes:
         keys: the names of :func:`checkpoint_keys`.
+        clipped: all groups without a limit of their own together, then each other group.
         group_norms: gradient norms of the last step, before clipping, of the groups that have a limit of their own.
     """
 
@@ -54,7 +66,19 @@ class Engine:
         self.autocast = torch.autocast(
             context.device.type, torch.bfloat16, enabled=train.precision == "bf16", cache_enabled=train.zero_stage < 3
         )
+        shared = [parameter for group in groups if group[CLIP_NORM] is None for parameter in group["params"]]
+        self.clipped = [ClippedPart("", shared, train.clip_norm)] if shared else []
+        self.clipped += [
+            ClippedPart(group["name"], group["params"], limit)
+            for group in groups
+            if (limit := group[CLIP_NORM]) is not None
+        ]
         self.group_norms: Mapping[str, Tensor] = {}
+
+    def _total_norm(self, norms: list[Tensor]) -> Tensor:
+        """The norm of all clipped parts together, from the norm of each."""
+        self.group_norms = {part.name: norm for part, norm in zip(self.clipped, norms, strict=True) if part.name}
+        return torch.stack(norms).norm() if len(norms) > 1 else norms[0]
 
     def accumulate(self, batch: Batch) -> tuple[Tensor, Logs]:
         """Forward and backward of one micro-batch. The detached loss and the logs."""
@@ -154,7 +178,6 @@ class TorchEngine(Engine):
         kind = torch.optim.AdamW if train.optimizer == "adamw" else torch.optim.Adam
         fused = context.device.type == "cpu" or None  # one pass over parameter, gradient and averages
         self.optimizer = kind(_without(groups, CLIP_NORM), betas=train.betas, eps=train.eps, fused=fused)
-        self.clipped = clipped_parts(groups, train)
         self.parameters = [parameter for group in groups for parameter in group["params"]]
         if context.world_size > 1:
             state = task.state_dict(keep_vars=True)
@@ -175,9 +198,8 @@ class TorchEngine(Engine):
                 parameter.grad = torch.zeros_like(parameter)
         if self.context.world_size > 1:
             self._all_reduce()
-        norms = clip_gradients(self.clipped)
-        norm = total_norm(norms)
-        self.group_norms = norms_by_name(self.clipped, norms)
+        clip = torch.nn.utils.clip_grad_norm_
+        norm = self._total_norm([clip(part.parameters, part.limit or float("inf")) for part in self.clipped])
         for group, rate in zip(self.optimizer.param_groups, learning_rates, strict=True):
             group["lr"] = rate
         self.optimizer.step()
@@ -244,7 +266,7 @@ class DeepSpeedEngine(Engine):
     FROZEN = "frozen.pt"
 
     def __init__(self, task: Task, groups: list[dict[str, Any]], context: Context, train: TrainConfig):
-        _quiet()
+        quiet_deepspeed()
         os.environ.setdefault("DS_ACCELERATOR", context.device.type)
         import deepspeed
 
@@ -273,10 +295,9 @@ class DeepSpeedEngine(Engine):
             if parameter.dim() and parameter.stride(-1) != 1:
                 parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
         settings = deepspeed_config(train, context.world_size, fused=context.device.type == "cpu")
-        self.clipped: list[ClippedPart] = []
-        """What this engine clips itself, because DeepSpeed knows one norm; empty: DeepSpeed clips."""
-        if any(group[CLIP_NORM] is not None for group in groups):
-            self.clipped = clipped_parts(groups, train)
+        self.clips = any(group[CLIP_NORM] is not None for group in groups)
+        """Whether this engine clips, because DeepSpeed knows one norm."""
+        if self.clips:
             settings["gradient_clipping"] = 0.0
         self.engine = deepspeed.initialize(
             model=self.module, model_parameters=_without(groups, "name", CLIP_NORM), config=settings,
@@ -294,10 +315,11 @@ class DeepSpeedEngine(Engine):
         for group, rate in zip(self.engine.optimizer.param_groups, learning_rates, strict=True):
             group["lr"] = rate
         norm = None
-        if self.clipped:
-            norms = clip_deepspeed_gradients(self.clipped, self.train.zero_stage)
-            norm = total_norm(norms)
-            self.group_norms = norms_by_name(self.clipped, norms)
+        if self.clips:
+            stage = self.train.zero_stage
+            norm = self._total_norm(
+                [clip_deepspeed_gradients(part.parameters, part.limit, stage) for part in self.clipped]
+            )
         elif not self.train.zero_stage:  # DeepSpeed has the norm with ZeRO only
             grads = [parameter.grad for parameter in self.task.parameters() if parameter.grad is not None]
             norm = torch.nn.utils.get_total_norm(grads)
@@ -358,17 +380,6 @@ def unreadable(folder: Path, error: Exception) -> ValueError:
         f"the checkpoint {folder} cannot be read ({reason}); if it is damaged, remove this folder to resume from an "
         "older one"
     )
-
-
-def _quiet() -> None:
-    """Show DeepSpeed's errors only, without its INFO lines and torch's deprecation notes on calls that it makes."""
-    import logging
-    import warnings
-
-    warnings.filterwarnings("ignore", message=".*torch.distributed.* is deprecated", category=FutureWarning)
-
-    os.environ.setdefault("DS_LOG_LEVEL", "error")
-    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
 
 
 def _only(state: Mapping[str, Tensor], names: frozenset[str]) -> dict[str, Tensor]:

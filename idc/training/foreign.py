@@ -9,11 +9,12 @@ them, and refuses every other name.
 
 from __future__ import annotations
 
+import json
 import pickle
 import types
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ _PLACEHOLDERS: dict[str, type] = {
     "numpy._core.multiarray.scalar": _Placeholder,
     "numpy.dtype": _Placeholder,
 }
+CONVERSION = "conversion.json"
+"""File next to converted weights: their origin, and the dropped tensors."""
 _SHOWN = 10
 """Faults or names listed in an error message; the others are counted."""
 _PLACEHOLDER_PACKAGES = ("ruamel.yaml.", "pytorch_lightning.", "lightning.")
@@ -244,3 +247,25 @@ def dropped_listing(dropped: Sequence[Dropped]) -> str:
         for reason, items in reasons.items()
         for line in (f"dropped, {reason}:", *(f"  {item.name} {item.shape}" for item in items))
     )
+
+
+def dropped_before(out: Path, note: Mapping[str, Any], overwrite: bool) -> list[Dropped] | None:
+    """What a conversion that is complete has dropped; None if there is none, or it is to be replaced.
+
+    Args:
+        note: the origin, with the hashes of the files and the settings.
+
+    Raises:
+        ValueError: the folder holds anything else.
+    """
+    if overwrite or not out.exists():
+        return None
+    conversion = json.loads(path.read_text(encoding="utf-8")) if (path := out / CONVERSION).is_file() else {}
+    if any(conversion.get(key) != value for key, value in note.items()):
+        raise ValueError(f"{out} exists and is not this conversion; choose another folder, or pass --overwrite")
+    return [Dropped(item["name"], tuple(item["shape"]), item["reason"]) for item in conversion["dropped"]]
+
+
+def conversion_text(note: Mapping[str, Any], dropped: Sequence[Dropped]) -> str:
+    """The content of :data:`CONVERSION`."""
+    return json.dumps({**note, "dropped": [asdict(item) for item in dropped]}, indent=1, ensure_ascii=False) + "\n"

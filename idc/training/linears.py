@@ -23,23 +23,15 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 
-def mkl_falls_back() -> bool:
-    """Whether torch's own product in float32, MKL's, leaves out instructions of this processor: on those of other
-    makers than Intel it uses AVX2 at most. Read and not timed, so that one machine always rounds alike."""
+@cache
+def onednn_pays() -> bool:
+    """Whether linear layers should be computed by oneDNN: the processor is of another maker than Intel, and oneDNN is
+    exact. It depends on the machine alone, not on a measurement, so that a resumed run computes as before."""
     try:
         processor = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return False
-    return "vendor_id" in processor and "GenuineIntel" not in processor
-
-
-@cache
-def onednn_pays() -> bool:
-    """Whether linear layers should be computed by oneDNN: MKL falls back on this processor, and oneDNN is exact.
-
-    It depends on the machine alone, not on a measurement, so that a resumed run computes as before.
-    """
-    return mkl_falls_back() and onednn_is_exact()
+    return "vendor_id" in processor and "GenuineIntel" not in processor and onednn_is_exact()
 
 
 def onednn_is_exact() -> bool:

@@ -14,7 +14,7 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from idc.training.config import TrainConfig, learning_rate
 from idc.training.context import Context
-from idc.training.data import Loaders, OnDevice, to_device
+from idc.training.data import Loaders, to_device
 from idc.training.engines import Engine, make_engine, param_groups, unreadable
 from idc.training.run_storage import COMPLETE
 from idc.training.task import Task
@@ -210,32 +210,25 @@ class _Run:
                 self.window.count(now - clock, waited)
                 self.seconds += now - clock
                 last = self.step == self.total
-                validate = self._validation_due()
-                if self.step % train.log_every == 0 or validate or last:
+                validate = last or (train.eval_every > 0 and self.step % train.eval_every == 0)
+                validate &= self.loaders.validation is not None
+                logged = self.step % train.log_every == 0
+                if logged or validate or last:
                     self._log(rates, self.validate() if validate else {})
-                if self.step % train.checkpoint_every == 0 or last or self._preemption_announced():
+                if self.step % train.checkpoint_every == 0 or last or (logged and self.context.preemption_announced()):
                     self.save()
                 progress.update(self.step, loss=self.last_loss)
                 after = time.perf_counter()
                 self.seconds += after - now
                 clock = after
         finally:
-            if isinstance(batches, Iterator) and hasattr(batches, "close"):
-                batches.close()
+            batches.close()
             progress.close()
 
     def _seed(self, micro: int) -> None:
         """Dropout depends on (seed, step, micro-batch, rank) alone, so that a restart needs no generator state."""
         entropy = (self.train.seed, self.step, micro, self.context.rank)
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1))
-
-    def _preemption_announced(self) -> bool:
-        return self.step % self.train.log_every == 0 and self.context.preemption_announced()
-
-    def _validation_due(self) -> bool:
-        if self.loaders.validation is None:
-            return False
-        return self.step == self.total or (self.train.eval_every > 0 and self.step % self.train.eval_every == 0)
 
     def _log(self, rates: list[float], metrics: dict[str, float]) -> None:
         means, seconds, waited, steps = self.window.take()
@@ -268,8 +261,9 @@ class _Run:
         """Metrics of the current weights, which are kept if they are the best so far."""
         assert self.loaders.validation is not None
         torch.manual_seed(self.train.seed + _VALIDATION)
+        batches = (to_device(batch, self.context.device) for batch in self.loaders.validation)
         with self.engine.gathered_for_eval() as task:
-            metrics = task.validate(OnDevice(self.loaders.validation, self.context.device), self.context)  # type: ignore[arg-type]
+            metrics = task.validate(batches, self.context)
         self.metrics = self.context.all_gather_object(metrics)[0]
         keep = self.train.keep_best
         if keep is not None:

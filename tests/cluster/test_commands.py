@@ -187,12 +187,6 @@ def test_every_system_alone_trains_is_evaluated_and_compared() -> None:
                        for word in step.command)  # fmt: skip
 
 
-@pytest.mark.parametrize("folder", ["/tmp/mine", "../mine"])
-def test_the_demo_writes_below_data_and_runs_alone(folder: str) -> None:
-    with pytest.raises(ValueError, match=f"--folder {folder}: give a name"):
-        next(iter(demo_steps(folder, [0])))
-
-
 def test_what_several_systems_need_or_takes_all_cores_is_made_before_all_else() -> None:
     both = DemoStep("tokenizer", ["jobs/t.py"], trains=True)
     first = [DemoStep("a", ["jobs/a.py"]), both, DemoStep("b", ["jobs/b.py"])]
@@ -202,7 +196,10 @@ def test_what_several_systems_need_or_takes_all_cores_is_made_before_all_else() 
     assert found == [("tokenizer", None), ("e", None), ("a", 1), ("b", 1), ("d", 1), ("c", 2)]
 
 
-def test_systems_that_cannot_take_part_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_demo_cannot_do_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("/tmp/mine", "../mine"):
+        with pytest.raises(ValueError, match=f"--folder {folder}: give a name"):
+            next(iter(demo_steps(folder, [0])))
     with pytest.raises(ValueError, match="unknown system 'nothing'; available: procap, twincap"):
         demo_systems(["procap", "nothing"])
     with pytest.raises(ValueError, match="procap procap: a system occurs twice"):

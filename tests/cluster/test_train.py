@@ -4,13 +4,16 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from cluster.tracking import RUN_TAG, MlflowTracker
-from cluster.train import launch
+from cluster.train import is_out_of_memory, launch, out_of_memory_advice
 from idc.training.config import TrackingConfig, TrainConfig
 from tests.folders import read_log
 from tests.invariants.harness import Run, largest_difference, run_cases
@@ -88,6 +91,41 @@ def test_a_full_memory_ends_the_run_with_advice_and_is_not_tried_again(tmp_path:
     assert attempts.read_text() == "attempt\n"
 
 
+def cuda() -> None:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+@pytest.mark.parametrize(
+    ("fail", "expected"),
+    [
+        (lambda: torch.empty(1 << 50), True),
+        (lambda: np.empty(1 << 58), True),
+        (cuda, True),
+        (lambda: torch.ones(2) + torch.ones(3), False),
+        (lambda: {}["out of memory"], False),
+    ],
+)
+def test_errors_of_a_full_memory_are_recognised(fail: Callable[[], Any], expected: bool) -> None:
+    with pytest.raises((RuntimeError, MemoryError, LookupError)) as caught:
+        fail()
+    assert is_out_of_memory(caught.value) == expected
+
+
+def test_the_advice_names_settings_that_are_left_to_change() -> None:
+    error, left = (
+        RuntimeError("CUDA out of memory"),
+        ("grad_accumulation", "activation_checkpointing", "precision=bf16"),
+    )
+    train = TrainConfig(steps=1, batch_size=8, grad_accumulation=2, num_workers=2)
+    advice = out_of_memory_advice(train, "cuda:1", error)
+    assert "out of memory on cuda:1: CUDA out of memory" in advice
+    assert "now 2 (micro-batches of 2 samples per worker)" in advice
+    assert all(f"train.{setting}" in advice for setting in (*left, "batch_size, now 8", "zero_stage=2"))
+    least = {"batch_size": 4, "activation_checkpointing": True, "precision": "bf16", "num_workers": 4}
+    advice = out_of_memory_advice(TrainConfig(steps=1, **least), "cuda:1", error)
+    assert not any(setting in advice for setting in left)
+
+
 def the_run(runs: Path, name: str) -> Any:
     import mlflow
 
@@ -146,8 +184,6 @@ def test_two_runs_that_start_side_by_side_make_one_database(tmp_path: Path) -> N
 
 
 def test_a_tracker_takes_pictures_texts_and_many_metrics(tmp_path: Path) -> None:
-    import numpy as np
-
     tracker = MlflowTracker(TrackingConfig(), tmp_path / "runs" / "x", "x")
     for step in range(20):
         tracker.metrics({"loss": float(step), "lr": 0.1, "S_m*": 0.5}, step)

@@ -21,7 +21,7 @@ from idc.sweep.config import SearchConfig, SweepJob
 from idc.sweep.summary import SweepResult
 from tests.faults.canary import Canary
 from tests.folders import read_log
-from tests.sweep.small import small_sweep, write_yaml
+from tests.sweep.sweeps import small_sweep, write_yaml
 from tests.systems.procap.world import World
 
 ROOT = Path(__file__).resolve().parents[2]

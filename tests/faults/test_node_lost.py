@@ -2,12 +2,105 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cluster.nodes import nodes
-from tests.faults.disturbed import STEPS, Disturbed
+from idc.training.context import LocalContext
+from tests.cluster.nodes import Nodes, nodes
+from tests.invariants.harness import Run, largest_difference
+from tests.training import toy
+
+STEPS = 40
+TRAIN: dict[str, Any] = {
+    "steps": STEPS,
+    "batch_size": 12,
+    "num_workers": 2,
+    "engine": "deepspeed",
+    "zero_stage": 2,
+    "checkpoint_every": 8,
+    "log_every": 1,
+    "seed": 3,
+    "tracking": {"enabled": False},
+}
+DONE_S = 400.0
+
+
+class Disturbed:
+    """A run on the nodes 1 and 2."""
+
+    def __init__(self, cluster: Nodes, folder: Path, gates: list[int], pace: float = 0.0, **train: Any):
+        self.cluster = cluster
+        self.folder = folder / "run"
+        self.notes = folder / "notes"
+        self.notes.mkdir()
+        self.output = folder / "output"
+        self.train = {**TRAIN, **train}
+        payload = {"train": self.train, "held": {"folder": str(self.notes), "gates": gates, "pace": pace}}
+        runs = [{"entry": "tests.training.toy:entry", "folder": str(self.folder), "payload": payload}]
+        arguments = ["-m", "tests.cluster.drive", cluster.address, json.dumps(runs)]
+        self.process = cluster.python(arguments, self.output)
+
+    def steps(self, rank: int = 0) -> list[dict[str, Any]]:
+        """The steps that were begun, of all restarts: time, step, world."""
+        path = self.notes / f"steps-{rank}.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def wait(self, done: Callable[[], bool], seconds: float = DONE_S) -> None:
+        """Wait until something is seen, as long as the run goes on."""
+        end = time.monotonic() + seconds
+        while not done():
+            assert self.process.poll() is None, self.text()
+            assert time.monotonic() < end, self.text()
+            time.sleep(0.1)
+
+    def reach(self, step: int, world: int = 2, seconds: float = DONE_S) -> None:
+        """Wait until all ranks are in a step, where it has a gate."""
+        reached = {"step": step, "world": world}
+
+        def there(rank: int) -> bool:
+            return any({**line, **reached} == line for line in self.steps(rank)[-1:])
+
+        self.wait(lambda: all(there(rank) for rank in range(world)), seconds)
+
+    def open(self, step: int) -> None:
+        (self.notes / f"open-{step}").touch()
+
+    def end(self) -> None:
+        """Wait for the end of the run, which must be good."""
+        try:
+            self.process.wait(DONE_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self.text()) from None
+        assert self.process.returncode == 0, self.text()
+
+    def text(self) -> str:
+        return self.output.read_text(errors="replace")
+
+    def worlds(self) -> list[int]:
+        """The world sizes in turn."""
+        sizes = [line["world"] for line in self.steps()]
+        return [size for n, size in enumerate(sizes) if n == 0 or sizes[n - 1] != size]
+
+    def check(self, lost: int) -> None:
+        """At most so many steps were run again, and the run ended as an undisturbed one in one process."""
+        reference = self.folder.parent / "undisturbed"
+        alone = {**self.train, "num_workers": 1, "min_workers": None, "engine": "torch", "zero_stage": 0}
+        toy.entry({"train": alone}, LocalContext(reference))
+        run, undisturbed = Run(self.folder), Run(reference)
+        assert [line["step"] for line in run.log] == list(range(1, STEPS + 1))
+        assert self.lost_steps() <= lost, [(line["step"], line["world"]) for line in self.steps()]
+        losses = max(abs(a - b) / b for a, b in zip(run.losses, undisturbed.losses, strict=True))
+        assert max(losses, largest_difference(run.state, undisturbed.state)) < 2e-6
+
+    def lost_steps(self) -> int:
+        """Steps that were run again."""
+        return len(self.steps()) - STEPS
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,16 +16,10 @@ from idc.data.remote_copies import local_folder
 from idc.training.config import TrainConfig
 from tests.invariants.harness import Run, largest_difference
 from tests.object_store import store
+from tests.training import toy
 
 ENTRY = "tests.training.toy:entry"
-TRAIN: dict[str, Any] = {
-    "steps": 24,
-    "batch_size": 8,
-    "checkpoint_every": 5,
-    "eval_every": 6,
-    "log_every": 4,
-    "tracking": {"enabled": False},
-}
+TRAIN = {**toy.TRAIN, "tracking": {"enabled": False}}
 
 
 def test_training_survives_s3_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "no processor": (without("preprocessor_config.json"), "has no usable tokenizer or image processor"),
     "no template": (without("chat_template.jinja"), "has no chat template; take its chat or instruct version"),
     "another family": (changed("config.json", model_type="mllama"), "is a model of type 'mllama', which is none of"),
-    "weights cut off": (cut, "model-00002-of-00002.safetensors is damaged: its "),
+    "weights cut off": (cut, "model-00002-of-00002.safetensors is damaged ("),
     "tokenizer": (of_another("tokenizer*", "qwen3_vl"), "another model: the tokenizer has <IMG_CONTEXT> as None, the"),
     "image processor": (
         of_another("preprocessor_config.json", "llava_onevision"),

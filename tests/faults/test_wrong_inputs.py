@@ -1,15 +1,23 @@
-"""Jobs on a folder of photographs that was never imported: one line with the command, and nothing is written."""
+"""Wrong inputs through the commands: a folder that was never imported, rows that cannot be captioned or scored, images
+that cannot be read. One line says what to do."""
 
 from __future__ import annotations
 
 import importlib
+import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
+from idc.data.store import read_rejects
+from jobs import caption, mine_pairs
+from tests.conftest import Command
 from tests.docs.own_pairs import own_pairs
+from tests.mining.small_collection import LOOSE, write_images
 
 IMPORT = "import it first: python jobs/import_dataset.py source=photos out=data/mine/pairs"
 COMMANDS = {
@@ -54,3 +62,74 @@ def test_a_folder_that_was_never_imported_is_named_and_claims_nothing(
     assert COMMANDS[command] in text
     assert len(text.splitlines()) == 1, text
     assert not sorted(str(path) for path in set(photos.parent.rglob("*")) - inputs)
+
+
+def test_an_input_of_bad_rows_alone_ends_with_1_and_its_rows(
+    artifact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Paths from another folder, say: every row says so, and so does the status."""
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("before,after\n" + "a.png,b.png\n" * 3)
+    given = f"caption.py --local --artifact {artifact} --input t.csv --out out --jsonl o.jsonl"
+    monkeypatch.setattr(sys, "argv", given.split())
+    with pytest.raises(SystemExit, match="caption: no row could be captioned"):
+        caption.main()
+    assert "out: 3 rows, 0 with a caption, 3 x before: missing file" in capsys.readouterr().out
+    assert len(Path("o.jsonl").read_text().splitlines()) == 3
+
+
+REFERENCES = {"a": ["the red ball moved", "someone moved the red ball"], "b": ["nothing has changed", "no change"]}
+
+
+@pytest.mark.parametrize(
+    ("java", "caption", "message"),
+    [
+        ("/nonexistent/java", "no change", "Java does not work: /nonexistent/java"),
+        ("", " ", "the predicted caption is empty: 'b'"),
+    ],
+)
+def test_a_fault_is_named_and_nothing_is_scored(
+    java: str, caption: str, message: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "references.json").write_text(json.dumps(REFERENCES))
+    (tmp_path / "said.json").write_text(json.dumps({"a": "it moved", "b": caption}))
+    monkeypatch.setenv("IDC_JAVA", java)
+    settings = [f"references={tmp_path / 'references.json'}", f"predictions={tmp_path / 'said.json'}"]
+    done = command("evaluate", *settings, f"out={tmp_path / 'out'}", "metrics=[BLEU, ROUGE-L, CIDEr]", "resamples=10")
+    assert done.returncode in (1, 2)
+    assert message in done.stdout + done.stderr
+    assert not (tmp_path / "out" / "evaluation.json").exists(), "never a silent score"
+
+
+def run(monkeypatch: pytest.MonkeyPatch, images: Path, out: Path, *settings: str) -> None:
+    loose = [f"{name}={value}" for name, value in LOOSE.items()]
+    small = ["efficientnet_lite0.size=64", "workers=1", "neighbours=5", *loose]
+    monkeypatch.setattr("sys.argv", ["mine_pairs.py", "--local", f"images={images}", f"out={out}", *small, *settings])
+    mine_pairs.main()
+
+
+def test_unreadable_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    images, out = tmp_path / "images", tmp_path / "out"
+    write_images(images, scenes=4)
+    (images / "cut.png").write_bytes(next(images.rglob("*.png")).read_bytes()[:100])
+    (images / "empty.jpg").touch()
+    os.symlink("/etc/hostname", images / "outside.png")
+    os.mkfifo(images / "pipe.png")
+    with pytest.raises(SystemExit, match=r"of 15 rows were rejected, more than max_reject_share=0\.05 allows: "):
+        run(monkeypatch, images, out)
+    run(monkeypatch, images, out, "max_reject_share=0.5")
+    printed = capsys.readouterr().out
+    assert "15 images: 3 cannot be read, 0 are near-duplicates," in printed
+    rejects = {reject.row_id: reject.code for reject in read_rejects(f"{out}-work/features")}
+    assert rejects == {
+        "cut.png": "truncated image", "empty.jpg": "empty file", "outside.png": "outside the source",
+    }  # fmt: skip
+    assert "note: left out: 1 that are not files: pipe.png" in printed
+    assert "cut.png: truncated image" in (out / "mining.html").read_text(encoding="utf-8")
+
+
+def test_a_folder_without_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "readme.txt").write_text("nothing here")
+    with pytest.raises(SystemExit, match=r"has no images: left out: 1 \.txt files$"):
+        run(monkeypatch, tmp_path / "images", tmp_path / "out")

@@ -17,7 +17,7 @@ from idc.config import ConfigError, load, missing_inputs
 from idc.sweep.config import SweepJob
 from idc.sweep.plan import TrialPlan, plan_table
 from idc.systems.m3diff.mixture import MixtureConfig
-from tests.sweep.shipped import CONFIGS, shipped_sweeps
+from tests.sweep.sweeps import CONFIGS, shipped_sweeps
 from tests.systems.procap.world import World
 from tests.vlm.models import tiny_folder
 

@@ -16,8 +16,7 @@ from idc.evaluation.score import evaluate_captions
 from idc.metrics.scene_scores import ByCount, hallucination, truth_of
 from idc.sweep.chain import Step
 from idc.sweep.config import JUDGE, TRAINING_COSTS, ColumnConfig, RowConfig
-from idc.sweep.effects import effect
-from idc.sweep.summary import _effects, column_score, column_values
+from idc.sweep.summary import _effects, column_score, column_values, effect
 from idc.training.config import TrainConfig
 from tests.folders import write_rows
 
@@ -126,7 +125,8 @@ def test_a_row_is_compared_with_the_control_row_of_its_group_by_the_seeds_of_bot
 ) -> None:
     rows = [RowConfig(label="plain", group=group) for group in ("a", "b")]
     rows += [RowConfig(label="new", group="b"), RowConfig(label="new", group="c")]
-    right = {"control-0": {1}, "control-1": {1, 2}, "treatment-0": {1, 2, 3}, "treatment-1": {2, 3}, "treatment-2": {4}}
+    right = {"control-0": {1}, "control-1": {1, 2}, "control-3": {5}}
+    right |= {"treatment-0": {1, 2, 3}, "treatment-1": {2, 3}, "treatment-2": {4}}
     for name, of in right.items():
         evaluated(tmp_path, name, rendered, of)
     done: Any = [

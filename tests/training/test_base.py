@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 from idc.training.base import BaseName, base_fingerprint, full_hash, locate_base
+from idc.training.hashing import combined_hash, content_or_id
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -174,10 +176,24 @@ def only_a_pickle(folder: Path) -> None:
         (lambda folder: (folder / "config.json").unlink(), "is no transformers model: it has no config.json"),
         (only_a_pickle, "has no weights in safetensors; convert them"),
         (lambda folder: (folder / "model.safetensors.index.json").write_text("[]"), "index.json is damaged"),
-        (lambda folder: os.truncate(min(folder.glob("*.safetensors")), 20), "is damaged: its header is cut off"),
+        (
+            lambda folder: os.truncate(min(folder.glob("*.safetensors")), 20),
+            "is damaged .*; download or copy it",
+        ),
     ],
 )
 def test_a_damaged_folder_is_named(copy: Path, damage: Callable[[Path], Any], message: str) -> None:
     damage(copy)
     with pytest.raises(ValueError, match=message):
         base_fingerprint(copy)
+
+
+def test_a_path_is_identified_by_its_content_and_a_name_that_is_no_path_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a").write_bytes(b"x")
+    digest = hashlib.sha256(b"x").hexdigest()
+    assert content_or_id("facebook/dinov2-large") == "facebook/dinov2-large"
+    assert content_or_id(str(tmp_path)) == combined_hash({"folder/a": digest})
+    assert content_or_id(str(tmp_path / "folder" / "a")) == combined_hash({".": digest})
+    (tmp_path / "folder" / "a").write_bytes(b"y")
+    assert content_or_id(str(tmp_path)) != combined_hash({"folder/a": digest})

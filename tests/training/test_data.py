@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from idc.training.config import TrainConfig
-from idc.training.data import EvalLoader, Loader, Mixture, OnDevice, sample_rng
+from idc.training.data import EvalLoader, Loader, Mixture, sample_rng
 
 
 class Numbers:
@@ -49,7 +49,7 @@ def loader(
 def take(loader: Loader, count: int, start: int = 0) -> list[tuple[int, int, float]]:
     batches = loader.batches(start)
     taken = [sample for batch in itertools.islice(batches, count) for sample in batch["samples"]]
-    batches.close()  # type: ignore[attr-defined]
+    batches.close()
     return taken
 
 
@@ -203,7 +203,7 @@ def test_processes_make_the_same_batches_and_end(capfd: pytest.CaptureFixture[st
     def batches(processes: int, start: int) -> list[Any]:
         stream = loader(Tensors(10), 4, 6, collate=stack, prefetch=8, loader_processes=processes).batches(start)
         found = list(itertools.islice(stream, 7))
-        stream.close()  # type: ignore[attr-defined]
+        stream.close()
         return found
 
     state = torch.get_rng_state()
@@ -230,7 +230,7 @@ def test_background_threads_change_nothing_and_stop() -> None:
 def test_validation_sees_every_sample_once() -> None:
     seen = []
     for rank in range(3):
-        split = OnDevice(EvalLoader(Numbers(11), 2, rank, 3, collate), torch.device("cpu"))
+        split = EvalLoader(Numbers(11), 2, rank, 3, collate)
         batches = list(split)
         assert len(batches) == len(split)
         seen += [sample[0] for batch in batches for sample in batch["samples"]]

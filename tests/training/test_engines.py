@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ from torch import Tensor
 
 from idc.training.config import TrainConfig
 from idc.training.context import LocalContext
-from idc.training.deepspeed_settings import deepspeed_config
+from idc.training.deepspeed import deepspeed_config
 from idc.training.engines import make_engine, param_groups
-from tests.invariants.harness import ZERO2, ZERO3, run_cases
+from idc.training.run_storage import checkpoint_name
+from tests.invariants.harness import ZERO2, ZERO3, largest_difference, run_cases
 from tests.training import toy
 from tests.training.test_loop import TRAIN
 
@@ -129,3 +131,40 @@ def test_a_parameter_of_no_dimension_is_refused_by_deepspeed_and_trained_by_torc
     make_engine(task, param_groups(task)[0], context, TrainConfig(steps=1))
     with pytest.raises(ValueError, match="cannot take shift, a parameter of no dimension"):
         make_engine(task, param_groups(task)[0], context, TrainConfig(steps=1, engine="deepspeed"))
+
+
+ENTRY = "tests.training.toy:entry"
+RESHARDED = {"steps": 24, "batch_size": 12, "checkpoint_every": 14, "eval_every": 8, "log_every": 1, "seed": 3}
+ENGINES: dict[str, dict[str, Any]] = {
+    "torch": {}, "zero 0": {"engine": "deepspeed"}, "zero 1": {"engine": "deepspeed", "zero_stage": 1},
+    "zero 2": ZERO2, "zero 3": ZERO3, "base, zero 2": ZERO2, "base, zero 3": ZERO3,
+}  # fmt: skip
+"""By name; those with a base have frozen weights that are not stored."""
+
+
+@pytest.mark.slow
+def test_two_workers_checkpoint_goes_on_with_one_and_with_three(tmp_path: Path) -> None:
+    (tmp_path / "two").mkdir()
+    two = {name: {**engine, "num_workers": 2} for name, engine in ENGINES.items()}
+    for kind in ("", "base"):
+        payload = {"train": RESHARDED, **({"base": {"width": 20}} if kind else {})}
+        names = [name for name in ENGINES if name.startswith("base") == bool(kind)]
+        runs = run_cases(ENTRY, payload, {name: two[name] for name in names}, tmp_path / "two")
+        others = {}
+        for name in names:
+            for workers in (1, 3):
+                case = f"{name} {workers}"
+                shutil.copytree(runs[name].path, tmp_path / "on" / case)
+                shutil.rmtree(tmp_path / "on" / case / "checkpoints" / checkpoint_name(24))
+                shutil.rmtree(tmp_path / "on" / case / "artifact")
+                others[case] = {**ENGINES[name], "num_workers": workers}
+        again = run_cases(ENTRY, payload, others, tmp_path / "on")
+        for case, run in again.items():
+            undisturbed = runs[case[:-2]]
+            assert [line["step"] for line in run.log] == list(range(1, 25)), case
+            assert run.losses[:14] == undisturbed.losses[:14], case
+            assert run.losses == pytest.approx(undisturbed.losses, rel=2e-6), case
+            assert run.losses[14:] != undisturbed.losses[14:], f"{case}: it went on, with other sums"
+            validation = pytest.approx(undisturbed.log[-1]["validation/loss"], rel=2e-6)
+            assert run.log[-1]["validation/loss"] == validation, case
+            assert largest_difference(undisturbed.state, run.state) < 2e-6, case

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from idc.training.activation_checkpointing import recompute_activations
 from idc.training.engines import checkpoint_keys, param_groups
-from idc.training.task import Task
+from idc.training.task import Task, recompute_activations
 from tests.training.toy import ToyTask
 
 

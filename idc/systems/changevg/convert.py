@@ -27,8 +27,17 @@ from idc.systems.changevg.config import (
 from idc.systems.changevg.guide import GuideNet
 from idc.systems.changevg.task import PREPROCESS
 from idc.training.artifact import write_artifact
-from idc.training.conversion import CONVERSION, conversion_text, dropped_before
-from idc.training.foreign import Dropped, Ledger, find_state, layout_faults, read_checkpoint, refuse_faults
+from idc.training.foreign import (
+    CONVERSION,
+    Dropped,
+    Ledger,
+    conversion_text,
+    dropped_before,
+    find_state,
+    layout_faults,
+    read_checkpoint,
+    refuse_faults,
+)
 from idc.training.hashing import file_hash
 
 MCI_MARKS = ("<NULL>", "<UNK>", "<START>", "<END>")

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from idc.changeimti.config import BuildChangeImtiJob
 from idc.data.store import fingerprint, read_manifest
 from idc.sweep.chain import Filled, Step, TrialSteps
-from idc.sweep.one_training import TrainingTrial
-from idc.sweep.steps import answers_step, train_step, with_evaluation
+from idc.sweep.steps import TrainingTrial, answers_step, train_step, with_evaluation
 from idc.systems.changevg.config import ChangeVgJob, GuidedPromptConfig, GuideJob
 from idc.vlm.config import BaseConfig, base_content
 

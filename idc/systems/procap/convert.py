@@ -26,8 +26,15 @@ from idc.systems.procap.config import ConvertJob, DecoderConfig, EncoderConfig, 
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
 from idc.systems.procap.task import STAGE_1_CARD
 from idc.training.artifact import add_file, write_artifact
-from idc.training.conversion import CONVERSION, conversion_text, dropped_before
-from idc.training.foreign import Dropped, Ledger, find_state, read_checkpoint
+from idc.training.foreign import (
+    CONVERSION,
+    Dropped,
+    Ledger,
+    conversion_text,
+    dropped_before,
+    find_state,
+    read_checkpoint,
+)
 from idc.training.hashing import file_hash
 from idc.vision.pair_encoder.convert import convert_clip4idc
 from idc.vision.tokenizer.convert import convert_vqgan

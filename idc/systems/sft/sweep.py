@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idc.sweep.chain import Filled, TrialSteps
-from idc.sweep.one_training import TrainingTrial
+from idc.sweep.steps import TrainingTrial
 from idc.systems.sft.config import SftJob
 from idc.vlm.config import base_content
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from idc.sweep.chain import TrialSteps
-from idc.sweep.one_training import TrainingTrial
+from idc.sweep.steps import TrainingTrial
 from idc.systems.difference_net.config import DifferenceNetJob
 
 

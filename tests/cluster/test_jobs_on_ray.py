@@ -1,4 +1,5 @@
-"""Captions of an input on Ray actors: the rows of one process, whatever dies on the way."""
+"""Jobs on Ray: the rows of one process, on two nodes too, and whatever dies on the way. Trainings on nodes:
+``tests/faults/test_node_lost.py``."""
 
 from __future__ import annotations
 
@@ -18,9 +19,15 @@ from cluster.session import run_chunks
 from idc.captioning.contract import Candidate, Captioner, Description
 from idc.captioning.table import CaptionJob, caption_rows
 from idc.config import override
+from idc.data.pipeline import run_local
 from idc.data.store import iter_rows
+from idc.mining.mining_job import mine
+from idc.vision.mining_features import encoder_fingerprint, extraction
 from tests.captioning.test_table import job, quiet
+from tests.cluster.nodes import nodes
 from tests.data.test_rows import table
+from tests.mining import small_collection
+from tests.mining.test_mining_job import digests
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -67,3 +74,33 @@ def test_two_actors_one_of_which_is_killed_give_the_rows_of_one_process(ray_sess
     ]
     for part in (tmp_path / "local").glob("*.parquet"):
         assert part.read_bytes() == (tmp_path / "ray" / part.name).read_bytes()
+
+
+def test_two_workers_on_ray_mine_what_one_process_does(ray_session: None, tmp_path: Path) -> None:
+    small_collection.write_images(tmp_path / "images", scenes=6)
+    alone = small_collection.job(tmp_path / "images", tmp_path / "alone")
+    mine(alone, partial(run_local, progress=False), extraction(alone), encoder_fingerprint(alone))
+    config = small_collection.job(tmp_path / "images", tmp_path / "ray", workers=2)
+    run = partial(run_chunks, False, ClusterConfig(), progress=False)
+    mine(config, run, extraction(config), encoder_fingerprint(config))
+    assert digests(tmp_path / "ray") == digests(tmp_path / "alone")
+    assert any(name.startswith("pairs/part-") for name in digests(tmp_path / "ray"))
+
+
+DONE_S = 400.0
+SETTINGS = [
+    "render.num_scenes=8", "render.width=32", "render.height=32", "render.samples_per_pixel=4",
+    "render.min_visible_pixels=8", "chunk_size=2",
+]  # fmt: skip
+
+
+def test_two_nodes_render_what_one_machine_does(tmp_path: Path) -> None:
+    """Two actors of a CPU each, so one on each node."""
+    with nodes(2) as cluster:
+        for name, more in (("nodes", ["workers=2", f"cluster.address={cluster.address}"]), ("alone", ["--local"])):
+            output = tmp_path / f"{name}.log"
+            command = ["jobs/render.py", f"out={tmp_path / name}", *SETTINGS, *more]
+            assert cluster.python(command, output).wait(DONE_S) == 0, output.read_text(errors="replace")
+    rows = list(iter_rows(tmp_path / "nodes"))
+    assert len(rows) == 16
+    assert rows == list(iter_rows(tmp_path / "alone"))
