@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,10 +21,12 @@ from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
 from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import encode_png, resize_image
 from idc.endpoint.chat_endpoint import EndpointError, NotAnswered, RequestRefused
-from idc.geo.pixel_grid import PixelGrid
 from serve.backend import Capabilities, Options, PairResult, fault_of
 from serve.decoding import DecodedPair
 from serve.log import log
+
+if TYPE_CHECKING:
+    from idc.geo.georeferenced_pair import PixelGrid
 
 _REFUSED = (
     "messages: the language model refuses this request: the conversation with its images may be too long for it, or "

@@ -1,9 +1,10 @@
-"""Drawn GeoTIFF pairs of any size whose changes are known: the same small tiles of ground again and again, with new
-buildings here and there."""
+"""Drawn GeoTIFF pairs of any size whose changes are known (the same small tiles of ground again and again, with new
+buildings here and there), jobs of them, and a captioner without a model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,10 +14,18 @@ from rasterio.enums import ColorInterp
 from rasterio.transform import Affine, from_origin
 from rasterio.windows import Window
 
+from idc.captioning.contract import Candidate, Capability, Captioner, ClassMap, Description, SearchOptions
+from idc.config import load
+from idc.geo.config import SceneJob
+
 UTM = "EPSG:32632"
 GRID = from_origin(500_000.0, 5_300_000.0, 0.5, 0.5)
 """Half a metre a pixel, north up."""
 _PATCH = 250
+SIDE = 120
+"""Of the images of :func:`pair`."""
+NAMES = ("background", "road", "building")
+"""The classes of :class:`DifferenceCaptioner`."""
 
 
 class DrawnPair(NamedTuple):
@@ -104,3 +113,60 @@ def write(path: Path, pixels: np.ndarray, *, crs: str | None = UTM, grid: Affine
         if alpha:
             raster.colorinterp = (ColorInterp.red, ColorInterp.green, ColorInterp.blue, ColorInterp.alpha)
     return path
+
+
+def job(before: Path, after: Path, **settings: Any) -> SceneJob:
+    raw_settings = {
+        "before": str(before), "after": str(after), "out": str(before.parent / "out"), "artifact": "regions",
+    }  # fmt: skip
+    return load(SceneJob, None, raw_settings | settings)
+
+
+def pair(folder: Path, **after: Any) -> tuple[Path, Path]:
+    """An image, and the same with other properties."""
+    pixels = ground()[:SIDE, :SIDE]
+    return write(folder / "before.tif", pixels), write(folder / "after.tif", **{"pixels": pixels} | after)
+
+
+class DifferenceCaptioner(Captioner):
+    """What differs by more than 30 in a channel changed: its change map is 1 there. Red is a building, everything else
+    a road.
+
+    Args:
+        classes: it has class maps.
+        log: a file that gets a line for each pair.
+        pause: seconds per batch.
+    """
+
+    capabilities: frozenset[Capability] = frozenset({"map"})
+    trained_on: str | None = None
+
+    def __init__(self, classes: bool = False, log: Path | None = None, pause: float = 0.0) -> None:
+        self.classes, self.log, self.pause = classes, log, pause
+
+    def _describe(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
+    ) -> list[Description]:
+        assert options.change_map
+        time.sleep(self.pause)
+        if self.log is not None:
+            with self.log.open("a") as file:
+                file.write("pair\n" * len(befores))
+        return [self._described(before, after) for before, after in zip(befores, afters, strict=True)]
+
+    def _described(self, before: np.ndarray, after: np.ndarray) -> Description:
+        assert before.shape == after.shape
+        changed = abs(before.astype(int) - after).max(axis=2) > 30
+        red = after[..., 0].astype(int) > after[..., 1].astype(int) + 60
+        text = "a building appeared" if (changed & red).any() else "a road appeared"
+        extras: dict[str, Any] = {}
+        if self.classes:
+            extras["class_map"] = ClassMap(np.where(changed, np.where(red, 2, 1), 0).astype(np.uint8), NAMES)
+        caption = text if changed.any() else "there is no change"
+        return Description((Candidate(caption, -0.1),), change_map=changed.astype(np.float32), **extras)
+
+
+class CaptionerWithoutMap(DifferenceCaptioner):
+    """It has no capability."""
+
+    capabilities: frozenset[Capability] = frozenset()

@@ -10,6 +10,7 @@ import httpx2
 import numpy as np
 import pytest
 from rasterio.crs import CRS
+from rasterio.transform import Affine
 
 from idc.captioning.apply import CaptionedPair, Pixels
 from idc.captioning.class_counts import count_classes
@@ -17,8 +18,7 @@ from idc.captioning.contract import Candidate, Description
 from idc.captioning.loading import SHIPPED_SATELLITE
 from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import decode_image
-from idc.geo.georeferenced_pair import decode_georeferenced, georeferenced_changes
-from idc.geo.pixel_grid import PixelGrid
+from idc.geo.georeferenced_pair import PixelGrid, decode_georeferenced, georeferenced_changes
 from serve.backend import Options
 from serve.captioner import captioned
 from serve.schema import CaptionAnswer
@@ -95,7 +95,7 @@ def test_without_rasterio_the_extra_is_named(
 def test_a_change_without_degrees_refuses_its_pair_alone() -> None:
     """Of a coordinate system that gives longitude and latitude where it was checked, and none around a change."""
     wkt = CRS.from_string("+proj=adams_ws2 +datum=WGS84").to_wkt()
-    grid = PixelGrid((1, 0, 0, 0, -1, 0), wkt, np.ones((24, 24), bool))
+    grid = PixelGrid(Affine(1, 0, 0, 0, -1, 0), wkt, np.ones((24, 24), bool))
     changed = np.zeros((24, 24), np.float32)
     changed[20:23] = 1
     image = np.zeros((24, 24, 3), np.uint8)
