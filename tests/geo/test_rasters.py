@@ -21,12 +21,16 @@ from idc.geo.config import SceneJob
 from idc.geo.rasters import SceneReader, eight_bits, open_scene
 from tests.geo.scenes import GRID, SIDE, UTM, ground, job, pair, write
 
-WHOLE = Window(0, 0, SIDE, SIDE)
 PIXELS = ground()[:SIDE, :SIDE]
 LOCAL = 'LOCAL_CS["site",UNIT["metre",1],AXIS["x",EAST],AXIS["y",NORTH]]'
 FAR = {"grid": from_origin(600_000, 5_300_000, 0.5, 0.5)}
 SHIFTED = {"grid": from_origin(500_010, 5_300_000, 0.5, 0.5)}
 POINTS = [GroundControlPoint(row, column, 9 + column / 1e5, 47 - row / 1e5) for row in (0, 100) for column in (0, 100)]
+
+
+def read(job: SceneJob) -> Any:
+    with SceneReader(open_scene(job)) as reader:
+        return reader.read(Window(0, 0, SIDE, SIDE))
 
 
 def vrt(folder: Path, of: Path) -> str:
@@ -61,16 +65,14 @@ def test_a_geotiff_whose_metadata_name_another_file_is_refused(tmp_path: Path) -
 
 def test_files_next_to_an_image_are_not_read(tmp_path: Path) -> None:
     before, after = pair(tmp_path)
-    reference = SceneReader(open_scene(job(before, after))).read(WHOLE)
+    reference = read(job(before, after))
     mask = np.zeros((SIDE, SIDE, 1), np.uint8)
     write(tmp_path / "after.tif.msk", mask)
     (tmp_path / "after.tif.aux.xml").write_text("<PAMDataset><SRS>EPSG:32633</SRS></PAMDataset>")
     (tmp_path / "after.tif.ovr").write_text(vrt(tmp_path, before))
     (tmp_path / "after.tfw").write_text("2\n0\n0\n-2\n0\n0\n")
-    scene = open_scene(job(before, after))
-    with SceneReader(scene) as reader:
-        tile = reader.read(WHOLE)
-    assert scene.transform == GRID
+    tile = read(job(before, after))
+    assert open_scene(job(before, after)).transform == GRID
     assert tile.valid.all()
     assert (tile.pixels.after == reference.pixels.after).all()
     pixels = ground()[:SIDE, :SIDE]
@@ -78,11 +80,6 @@ def test_files_next_to_an_image_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "bare.tfw").write_text("2\n0\n0\n-2\n0\n0\n")
     with pytest.raises(ValueError, match=r"has no georeference \(files next to it, as \.tfw, are not read\)"):
         open_scene(job(before, bare))
-
-
-def read(job: SceneJob, window: Window = WHOLE) -> Any:
-    with SceneReader(open_scene(job)) as reader:
-        return reader.read(window)
 
 
 def test_bands_by_their_names_by_number_and_grey(tmp_path: Path) -> None:
@@ -150,11 +147,10 @@ def test_where_there_is_no_data_both_images_are_black(how: str, tmp_path: Path) 
         assert image[expected].any(axis=1).all()
 
 
-def resampled_with_hole(path: Path, crs: str, hole: bool) -> Path:
+def resampled_with_hole(path: Path, crs: str) -> Path:
     """The ground of the standard grid in another coordinate system, by GDAL itself; what is outside is no data."""
     source = ground()[:SIDE, :SIDE]
-    if hole:
-        source[20:40, 50:90] = 0
+    source[20:40, 50:90] = 0
     side = CRS.from_string(crs)
     bounds = (GRID.c, GRID.f - SIDE / 2, GRID.c + SIDE / 2, GRID.f)
     grid, width, height = calculate_default_transform(UTM, side, SIDE, SIDE, *bounds)
@@ -166,13 +162,12 @@ def resampled_with_hole(path: Path, crs: str, hole: bool) -> Path:
 
 @pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:3857", "EPSG:32633"])
 def test_another_coordinate_system_on_request(crs: str, tmp_path: Path) -> None:
-    before = resampled_with_hole(tmp_path / "before.tif", crs, hole=True)
+    before = resampled_with_hole(tmp_path / "before.tif", crs)
     after = write(tmp_path / "after.tif", ground()[:SIDE, :SIDE])
     scene = open_scene(job(before, after, reproject=True))
     assert scene.resampled
     assert scene.transform == GRID
-    with SceneReader(scene) as reader:
-        tile = reader.read(WHOLE)
+    tile = read(job(before, after, reproject=True))
     assert not tile.valid[24:36, 54:86].any(), "the hole is where it was"
     assert tile.valid[45:100, 5:100].mean() > 0.99
     inside = tile.valid.copy()
