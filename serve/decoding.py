@@ -20,9 +20,8 @@ import numpy as np
 
 from idc.captioning.apply import Fault, Pixels
 from idc.data.images import MAX_PIXELS, ImageError, decode_image, num_pixels
-from serve.backend import EncodedPair, RequestDialogue
+from serve.backend import EncodedPair, RequestDialogue, TextCallback
 from serve.decoder_process import decode_geotiffs
-from serve.pieces import TextCallback
 
 if TYPE_CHECKING:
     from idc.geo.georeferenced_pair import PixelGrid

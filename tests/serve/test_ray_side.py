@@ -13,9 +13,8 @@ from ray.serve.config import AutoscalingConfig, AutoscalingContext
 
 from idc.captioning.contract import Candidate, Description
 from serve.backend import PairResult
-from serve.context import RequestContext
 from serve.deployment.scaling import PAIRS, by_pairs
-from serve.log import forward, log
+from serve.log import RequestContext, forward, log
 from serve.prometheus import ServingMetrics
 
 
