@@ -15,18 +15,18 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from serve.backend import Backend
 from serve.captions import caption_answer, of_form
 from serve.chat import chat_answer, of_chat
 from serve.config import ServeConfig
-from serve.context import context_of
 from serve.errors import ApiError, refusal
 from serve.gate import ALIVE, CAPTIONS, CHAT, DOCS, METRICS, MODELS, PAGE, READY, Drain, RequestMiddleware
+from serve.log import context_of
 from serve.prometheus import ServingMetrics
-from serve.schema import CaptionAnswer, CaptionForm, ChatAnswer, ChatRequest, ErrorAnswer, Model, ModelList, State
+from serve.schema import CaptionAnswer, CaptionForm, ChatAnswer, ChatRequest, ErrorAnswer, Model, ModelList
 from serve.service import Service
 
 WEB = Path(__file__).parent / "web"
@@ -96,17 +96,17 @@ def create_api(
         service.check_model(name)
         return next(Model.of(model) for model in await backend.models() if model.name == name)
 
-    @api.get(ALIVE, response_model=State, tags=[_OPERATION])
-    async def healthz() -> Response:
+    @api.get(ALIVE, tags=[_OPERATION])
+    async def healthz() -> dict[str, str]:
         """Status 200 as long as the process responds at all."""
-        return JSONResponse({"status": "ok"})
+        return {"status": "ok"}
 
-    @api.get(READY, response_model=State, tags=[_OPERATION])
-    async def readyz() -> Response:
+    @api.get(READY, tags=[_OPERATION])
+    async def readyz() -> dict[str, str]:
         """Status 200 if requests can be served, else 503 with the reason."""
         if reason := await backend.ready():
             raise ApiError(503, "not_ready", reason, retry_after_s=5)
-        return JSONResponse({"status": "ready"})
+        return {"status": "ready"}
 
     @api.get(METRICS, response_class=PlainTextResponse, tags=[_OPERATION])
     async def numbers() -> Response:

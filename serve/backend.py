@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from idc.captioning.contract import Answer, Candidate, Description
 from idc.captioning.counted import Box
 from idc.data.schema import IMAGE, Turn
-from serve.pieces import TextCallback
 
+Value = TypeVar("Value")
+TextCallback = Callable[[str], None]
+"""Called with each further piece of an answer's text."""
 ObjectsOption = Literal["never", "unfamiliar", "always"]
 """For which pairs ``objects`` is asked too: none, those that the model is not familiar with, or all."""
 PolygonsOption = Literal["never", "georeferenced", "always"]
@@ -98,17 +101,6 @@ class PairResult:
 
 
 @dataclass(frozen=True)
-class Capabilities:
-    """Properties of a loaded model."""
-
-    trained_on: str | None
-    """As in :class:`idc.captioning.contract.Captioner`; None of ``auto``, which trusts the trained captioner with no
-    pair unlike its training data."""
-    can_map: bool = False
-    can_answer: bool = False
-
-
-@dataclass(frozen=True)
 class ModelStatus:
     """A model name and the version behind it, as clients see them: without paths and addresses of this machine."""
 
@@ -117,8 +109,11 @@ class ModelStatus:
     """``models:/captioner/7``, or ``sha256:1f2e3d4c5b6a`` for a folder."""
     error: str | None = None
     """Why the model cannot be served, or its newest version, while ``version`` continues to serve."""
-    capabilities: Capabilities | None = None
-    """None until a replica has reported them."""
+    trained_on: str | None = None
+    """As in :class:`idc.captioning.contract.Captioner`; None of ``auto``, which trusts the trained captioner with no
+    pair unlike its training data, and like all below until a replica runs."""
+    can_map: bool | None = None
+    can_answer: bool | None = None
 
 
 class Overloaded(Exception):
@@ -150,3 +145,30 @@ class Backend(Protocol):
     async def ready(self) -> str | None:
         """None if requests can be served, else the reason why not."""
         ...
+
+
+@dataclass(frozen=True)
+class Done(Generic[Value]):
+    """The last item of :func:`pieces`."""
+
+    value: Value
+
+
+async def pieces(run: Callable[[TextCallback], Coroutine[Any, Any, Value]]) -> AsyncGenerator[str | Done[Value], None]:
+    """The texts with which ``run(on_text)`` calls ``on_text``, from any thread, each at once; then its result, or what
+    it raises. When the generator is closed, the coroutine is cancelled."""
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[str | None] = asyncio.Queue()
+
+    def on_text(text: str) -> None:
+        loop.call_soon_threadsafe(queue.put_nowait, text)
+
+    task = loop.create_task(run(on_text))
+    task.add_done_callback(lambda _: queue.put_nowait(None))
+    try:
+        while (text := await queue.get()) is not None:
+            yield text
+        yield Done(await task)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

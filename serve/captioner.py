@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,10 +20,12 @@ from idc.captioning.loading import DEFAULTS, AutoCaptioner, CaptionerLoader, Loa
 from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import encode_png, resize_image
 from idc.endpoint.chat_endpoint import EndpointError, NotAnswered, RequestRefused
-from idc.geo.pixel_grid import PixelGrid
-from serve.backend import Capabilities, Options, PairResult, fault_of
+from serve.backend import ModelStatus, Options, PairResult, fault_of
 from serve.decoding import DecodedPair
 from serve.log import log
+
+if TYPE_CHECKING:
+    from idc.geo.georeferenced_pair import PixelGrid
 
 _REFUSED = (
     "messages: the language model refuses this request: the conversation with its images may be too long for it, or "
@@ -43,9 +45,12 @@ class ServedCaptioner:
 
     def __init__(self, artifact: str, load: LoadConfig = DEFAULTS, gpus: float = 0.0, threads: int | None = None):
         self.captioner, self._objects = CaptionerLoader(artifact, load, gpus, threads)(), load.objects
+        self._can_map, self._can_answer = (name in self.captioner.capabilities for name in ("map", "answer"))
+
+    def status(self, name: str, version: str) -> ModelStatus:
+        """The captioner as clients see it under this name."""
         trained_on = None if isinstance(self.captioner, AutoCaptioner) else self.captioner.trained_on
-        can = self.captioner.capabilities
-        self.capabilities = Capabilities(trained_on, can_map="map" in can, can_answer="answer" in can)
+        return ModelStatus(name, version, None, trained_on, self._can_map, self._can_answer)
 
     def warm_up(self) -> None:
         """Caption a pair with a change, so that all is loaded and allocated before the first request, also the detector
@@ -72,7 +77,7 @@ class ServedCaptioner:
         for index, pair in enumerate(pairs):
             if isinstance(pair.pixels, Fault):
                 results[index] = PairResult(error=str(pair.pixels))
-            elif pair.dialogue is None or not self.capabilities.can_answer:
+            elif pair.dialogue is None or not self._can_answer:
                 images[index] = pair
             elif options.candidates > 1:
                 why = f"n: a model that reads the text gives one answer, not {options.candidates}; leave n out"
@@ -87,7 +92,7 @@ class ServedCaptioner:
         return [results[index] for index in range(len(pairs))]
 
     def _captioned(self, pairs: Sequence[DecodedPair], options: Options) -> list[PairResult]:
-        grids = [pair.grid if self.capabilities.can_map else None for pair in pairs]
+        grids = [pair.grid if self._can_map else None for pair in pairs]
         each = [_describe_options(options, grid is not None) for grid in grids]
         described = describe_batch(self.captioner, [pair.pixels for pair in pairs], each)
         return [captioned(result, options, grid, self._objects) for result, grid in zip(described, grids, strict=True)]

@@ -18,11 +18,10 @@ from starlette.responses import Response
 from idc.captioning.contract import Answer, Candidate, sentence_without_model
 from idc.data.schema import IMAGE, Turn
 from idc.endpoint.stop_texts import before, settled
-from serve.backend import Options, RequestDialogue
+from serve.backend import Options, RequestDialogue, TextCallback, pieces
 from serve.config import LimitsConfig
 from serve.errors import ApiError
 from serve.intake import PairSource, ParsedRequest
-from serve.pieces import TextCallback, pieces
 from serve.schema import AssessedAnswer, ChatRequest, Message
 from serve.service import AdmittedJob
 from serve.streaming import Events, respond, respond_events, server_sent_event

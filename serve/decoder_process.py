@@ -12,7 +12,7 @@ from idc.data.images import ImageError
 
 if TYPE_CHECKING:
     from idc.captioning.apply import Pixels
-    from idc.geo.pixel_grid import PixelGrid
+    from idc.geo.georeferenced_pair import PixelGrid
 
 
 def main() -> None:

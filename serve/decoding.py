@@ -14,16 +14,17 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from idc.captioning.apply import Fault, Pixels
 from idc.data.images import MAX_PIXELS, ImageError, decode_image, num_pixels
-from idc.geo.pixel_grid import PixelGrid
-from serve.backend import EncodedPair, RequestDialogue
+from serve.backend import EncodedPair, RequestDialogue, TextCallback
 from serve.decoder_process import decode_geotiffs
-from serve.pieces import TextCallback
+
+if TYPE_CHECKING:
+    from idc.geo.georeferenced_pair import PixelGrid
 
 _NAME = "bytes of a request"
 Decoded = TypeVar("Decoded")

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from idc.config import did_you_mean
-from serve.context import context_of
+from serve.log import context_of
 from serve.schema import CaptionForm
 
 SAFE_HEADERS = {
@@ -74,22 +74,16 @@ async def refusal(request: Request, error: Exception) -> Response:
     elif not isinstance(error, ApiError):
         assert isinstance(error, HTTPException)
         headers, status = error.headers, error.status_code
+        instead = did_you_mean(request.url.path[:80], [route.path for route in request.app.routes])
+        chat = "of OpenAI's interface there is /v1/chat/completions (client.chat.completions.create)"
         codes = {
-            404: ("no_such_path", f"no such path{_instead(request)}; GET /docs lists all paths"),
+            404: ("no_such_path", f"no such path{instead}; GET /docs lists all, {chat}"),
             405: ("method_not_allowed", f"this path accepts only {(headers or {}).get('Allow')}"),
         }
         error = ApiError(status, *codes.get(status, ("invalid_body", str(error.detail))))
         error.headers = headers
     context.error = error.code
     return error_response(error, context.request_id)
-
-
-def _instead(request: Request) -> str:
-    """What to use in place of an unknown path."""
-    path = request.url.path
-    if path.rstrip("/").endswith(("/responses", "/completions")):
-        return ": of OpenAI's interface, only POST /v1/chat/completions is served (client.chat.completions.create)"
-    return did_you_mean(path[:80], [route.path for route in request.app.routes])
 
 
 def _invalid(error: RequestValidationError) -> ApiError:

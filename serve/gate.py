@@ -11,9 +11,12 @@ send neither.
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import gc
 import hashlib
 import hmac
 import re
+import threading
 import time
 import traceback
 from collections.abc import Collection, Iterator
@@ -24,10 +27,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from idc.util.loopback import is_loopback
 from serve.config import AuthConfig, LimitsConfig
-from serve.context import RequestContext, new_context
 from serve.errors import SAFE_HEADERS, ApiError, busy, error_response, internal_error
-from serve.log import log
-from serve.memory import InFlightBytes
+from serve.log import RequestContext, log, new_context
 from serve.prometheus import ServingMetrics
 
 PAGE, DOCS, SCHEMA, ALIVE, READY, METRICS = "/web/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics"
@@ -37,7 +38,8 @@ _OPEN = frozenset({"/", DOCS, SCHEMA, ALIVE, READY})
 _NAMED = frozenset({CAPTIONS, CHAT, MODELS, METRICS, SCHEMA, ALIVE, READY})
 """Paths that logs and metrics name."""
 _QUIET = frozenset({METRICS, SCHEMA, ALIVE, READY, "page"})
-"""Routes that probes and browsers request frequently; only their failures are logged."""
+"""Routes that probes and browsers request frequently; only their failures are logged, to which a server that is not
+ready yet does not count."""
 
 _DOCS_POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' https://cdn.jsdelivr.net; style-src 'unsafe-inline' "
@@ -51,6 +53,10 @@ _CLIENT_LEFT = 499
 _SUCCESSOR_S = 5
 """Retry-After of a refusal at the end: by then another server may have taken over."""
 _POLL_S = 0.05
+_LIBC = ctypes.CDLL(None)
+_M_MMAP_THRESHOLD = -3  # from glibc's malloc.h
+_WORTH_BYTES = 16 * 2**20
+_TRIM_AFTER_S = 1.0
 
 
 class Drain:
@@ -81,6 +87,38 @@ class Drain:
         while self.in_progress and time.monotonic() < last:
             await asyncio.sleep(_POLL_S)
         return self.in_progress
+
+
+def return_large_blocks() -> None:
+    """Make glibc's allocator return blocks of 16 KiB and more as soon as they are freed. It otherwise keeps them
+    between small ones that are still in use: a process that has forwarded 500 MiB of bodies stays that large."""
+    if hasattr(_LIBC, "mallopt"):
+        _LIBC.mallopt(_M_MMAP_THRESHOLD, 16 * 1024)
+
+
+class InFlightBytes:
+    """Counts the bytes of bodies in memory; after many have been released, the allocator returns its remaining blocks,
+    such as the small ones in which gRPC receives bodies."""
+
+    def __init__(self) -> None:
+        self.now = self._peak = 0
+
+    def add(self, size: int) -> None:
+        """Count bytes that have arrived; negative: those of an answered request."""
+        self.now += size
+        self._peak = max(self._peak, self.now)
+        if self._peak - self.now > _WORTH_BYTES:
+            self._peak = self.now
+            # Later: the body is still referenced at this point. In a thread, because it takes a while.
+            timer = threading.Timer(_TRIM_AFTER_S, _trim)
+            timer.daemon = True
+            timer.start()
+
+
+def _trim() -> None:
+    gc.collect()  # cancelled tasks are reference cycles, with the bodies in their frames
+    if hasattr(_LIBC, "malloc_trim"):
+        _LIBC.malloc_trim(0)
 
 
 class RequestMiddleware:
@@ -149,7 +187,7 @@ class RequestMiddleware:
             if context.left:
                 context.error = "client_left"
             self._metrics.request(context)
-            if context.route not in _QUIET or context.status >= 400:
+            if context.route not in _QUIET or (context.status >= 400 and context.error != "not_ready"):
                 log(event="request", method=scope["method"], **context.entry())
 
     def _too_large(self) -> ApiError:

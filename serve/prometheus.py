@@ -11,7 +11,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from serve.backend import ModelStatus, PairResult
-from serve.context import RequestContext
+from serve.log import RequestContext
 
 _METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "idc_requests": ("Counter", "Requests answered.", ("route", "status")),

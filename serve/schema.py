@@ -303,37 +303,8 @@ class CaptionAnswer(StreamEnd):
     results: list[PairAnswer]
 
 
-class Usage(ClosedModel):
-    """Counts of tokens, also of those after ``stop``; of a model that reads no text 0 and the words of its captions."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int
-    total_tokens: int
-    prompt_images: int = 2
-    """Number of images read (not a field of the OpenAI interface)."""
-
-
-class AnswerMessage(ClosedModel):
-    role: Literal["assistant"] = "assistant"
-    content: str
-    """The answer or the caption; the first caption of an unfamiliar pair begins with ``objects_text``."""
-    refusal: None = None
-
-
-class Choice(ClosedModel):
-    """An answer or a caption, the best first; OpenAI's have no ``confidence`` and ``log_probability``."""
-
-    index: int
-    message: AnswerMessage
-    finish_reason: Literal["stop", "length"] = "stop"
-    """``length`` if the text was cut off at ``max_tokens``."""
-    logprobs: None = None
-    confidence: float
-    log_probability: float
-
-
 class ChatAnswer(AssessedAnswer):
-    """A chat completion. ``changed_probability`` to ``input_size`` are not fields of the OpenAI interface."""
+    """A chat completion of the OpenAI interface, with ``changed_probability`` to ``input_size`` beside its fields."""
 
     id: str
     """``chatcmpl-`` followed by the id of the request."""
@@ -343,8 +314,12 @@ class ChatAnswer(AssessedAnswer):
     model: str
     system_fingerprint: str
     """Version of the model, as of ``/v1/captions``."""
-    choices: list[Choice]
-    usage: Usage
+    choices: list[dict[str, Any]]
+    """Answers or captions, the best first: ``index``, ``message`` (its ``content`` is the text; the first caption of an
+    unfamiliar pair begins with ``objects_text``), ``finish_reason`` (``length`` if it was cut off at ``max_tokens``),
+    and, not of the OpenAI interface, ``confidence`` and ``log_probability``."""
+    usage: dict[str, int]
+    """Tokens, also of those after ``stop``; of a model that reads no text 0 and the words of its captions."""
 
 
 class Model(ClosedModel):
@@ -370,7 +345,7 @@ class Model(ClosedModel):
     def of(cls, status: ModelStatus) -> Model:
         """The entry of a model in the list."""
         fields = asdict(status)
-        return cls(id=fields.pop("name"), **(fields.pop("capabilities") or {}), **fields)
+        return cls(id=fields.pop("name"), **fields)
 
 
 class ModelList(ClosedModel):
@@ -378,12 +353,6 @@ class ModelList(ClosedModel):
 
     object: Literal["list"] = "list"
     data: list[Model]
-
-
-class State(ClosedModel):
-    """The response to a probe: ``ok`` or ``ready``."""
-
-    status: str
 
 
 class ErrorBody(ClosedModel):

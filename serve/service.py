@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from idc.config import did_you_mean
-from serve.backend import Backend, EncodedPair, Overloaded, PairResult
+from serve.backend import Backend, EncodedPair, Overloaded, PairResult, TextCallback
 from serve.config import ServeConfig
-from serve.context import RequestContext
 from serve.errors import ApiError, busy, internal_error
 from serve.intake import ParsedRequest, RequestPairReader
-from serve.pieces import TextCallback
+from serve.log import RequestContext
 from serve.prometheus import ServingMetrics
 
 

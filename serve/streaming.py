@@ -14,8 +14,8 @@ from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from serve.context import RequestContext
 from serve.errors import ApiError, internal_error
+from serve.log import RequestContext
 
 STATUS_S = 1.0
 """A request that fails within this time is answered by an error status; later, by an error event."""

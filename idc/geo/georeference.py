@@ -46,25 +46,21 @@ def check_grids(job: SceneJob, before: Any, after: Any) -> bool:
     Raises:
         ValueError: it has to be, and reproject is off; or the images do not overlap.
     """
-    columns, rows = _outline_in_pixels(before, after)
+    columns, rows = ~after.transform @ tuple(_outline_in(before, after.crs))
     if not (columns.min() < after.width and columns.max() > 0 and rows.min() < after.height and rows.max() > 0):
         raise ValueError(
             f"{job.before} and {job.after} do not overlap: the first covers {_covers(before)}, the second "
             f"{_covers(after)}; give two images of one place"
         )
-    same_system = before.crs == after.crs
-    outline = np.array(_outline(after))
-    if same_system and before.shape == after.shape and abs(outline - (columns, rows)).max() < _SAME_GRID:
+    same = before.crs == after.crs and before.shape == after.shape
+    if same and abs(np.array(_outline(after)) - (columns, rows)).max() < _SAME_GRID:
         return False
     if job.reproject:
         return True
-    if not same_system:
-        what = f"has the coordinate system {crs_name(before.crs)}, and {job.after} has {crs_name(after.crs)}"
-    elif before.shape != after.shape:
-        what = f"has {_size(before)} pixels, and {job.after} has {_size(after)}"
-    else:
-        what = f"has pixels of {_grid(before)}, and {job.after} of {_grid(after)}"
-    raise ValueError(f"{job.before} {what}; reproject=true resamples the first to the grid of the second")
+    raise ValueError(
+        f"{job.before} has {_grid(before)}, and {job.after} has {_grid(after)}; reproject=true resamples the first to "
+        "the grid of the second"
+    )
 
 
 def to_degrees(crs: CRS, x: ArrayLike, y: ArrayLike) -> np.ndarray:
@@ -94,13 +90,6 @@ def _outline(dataset: Any) -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-def _outline_in_pixels(before: Any, after: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Columns and rows, on the grid of the second, of points around the first; infinite where there are none."""
-    x, y = _outline_in(before, after.crs)
-    columns, rows = ~after.transform @ (x, y)
-    return columns, rows
-
-
 def _outline_in(dataset: Any, crs: CRS | str) -> np.ndarray:
     """Points around an image in another coordinate system, their x and their y; infinite where there are none."""
     points = dataset.transform @ _outline(dataset)
@@ -120,17 +109,14 @@ def _covers(dataset: Any) -> str:
 def _grid(dataset: Any) -> str:
     grid = dataset.transform
     steps = f"{math.hypot(grid.a, grid.d):.6g} x {math.hypot(grid.b, grid.e):.6g}"
-    return f"{steps} from {grid.c:.10g}, {grid.f:.10g}"
+    size = f"{dataset.width} x {dataset.height}"
+    return f"{size} pixels of {steps} from {grid.c:.10g}, {grid.f:.10g} in {crs_name(dataset.crs)}"
 
 
 def crs_name(crs: CRS) -> str:
     """The code of a coordinate system, or the begin of its definition."""
     authority = crs.to_authority()
     return crs.to_string()[:60] if authority is None else ":".join(authority)
-
-
-def _size(dataset: Any) -> str:
-    return f"{dataset.width} x {dataset.height}"
 
 
 def renamed(path: str, ending: str) -> str:

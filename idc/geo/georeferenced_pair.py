@@ -4,22 +4,19 @@ GeoJSON."""
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 from rasterio.transform import Affine
+from rasterio.windows import Window
 
 from idc.captioning.apply import Pixels
 from idc.captioning.contract import MAP_SIDE, Description
 from idc.geo.config import SceneJob
-from idc.geo.pixel_grid import PixelGrid
-from idc.geo.polygons import changes_of
-from idc.geo.rasters import ScenePair, SceneReader, gdal, open_scene
-from idc.geo.scene_sentence import scene_sentence
-from idc.geo.tiles import Span, Tile
+from idc.geo.polygons import changes_of, scene_sentence
+from idc.geo.rasters import SceneReader, gdal, open_scene
 from idc.metrics.change_maps import upsample
 
 NAMES = ("before.tif", "after.tif")
@@ -29,6 +26,20 @@ _STRIP = 256
 """Rows of pixels that are read at once."""
 _SETTINGS = ("reproject=true", "scaling=", "bands=", "max_pixels=")
 """What refusals of a scene advise."""
+
+
+class PixelGrid(NamedTuple):
+    """The grid that both images of a pair have.
+
+    Attributes:
+        transform: from columns and rows of pixels to coordinates.
+        crs: WKT of the coordinate system.
+        valid: where both images have data, bool (H, W).
+    """
+
+    transform: Affine
+    crs: str
+    valid: np.ndarray
 
 
 def decode_georeferenced(
@@ -49,7 +60,13 @@ def decode_georeferenced(
             path.write_bytes(data)
         try:
             scene = open_scene(SceneJob(before=str(paths[0]), after=str(paths[1]), out=folder, max_pixels=max_pixels))
-            pixels, valid = _whole(scene)
+            images = Pixels(*(np.empty((scene.height, scene.width, 3), np.uint8) for _ in range(2)))
+            valid = np.empty((scene.height, scene.width), bool)
+            with SceneReader(scene) as reader:
+                for top in range(0, scene.height, _STRIP):  # so that little more than the images is in memory
+                    strip = slice(top, top + _STRIP)
+                    tile = reader.read(Window(0, top, scene.width, min(_STRIP, scene.height - top)))
+                    images.before[strip], images.after[strip], valid[strip] = *tile.pixels.images, tile.valid
         except ValueError as error:
             text = str(error)
             for path, name in zip(paths, names, strict=True):
@@ -57,33 +74,12 @@ def decode_georeferenced(
             if any(setting in text for setting in _SETTINGS):
                 text += " (a setting of jobs/caption.py --out)"
             raise ValueError(text) from None
-    a, b, c, d, e, f = tuple(scene.transform)[:6]
-    return pixels, PixelGrid((a, b, c, d, e, f), scene.crs, valid)
+    return images, PixelGrid(scene.transform, scene.crs, valid)
 
 
-def _whole(scene: ScenePair) -> tuple[Pixels, np.ndarray]:
-    """Both images, and where both have data; read strip by strip, so that little more than these is in memory."""
-    height, width = scene.height, scene.width
-    images = Pixels(*(np.empty((height, width, 3), np.uint8) for _ in range(2)))
-    valid = np.empty((height, width), bool)
-    with SceneReader(scene) as reader:
-        for top in range(0, height, _STRIP):
-            rows = Span(top, min(top + _STRIP, height), top, min(top + _STRIP, height))
-            tile = reader.read(Tile(rows, Span(0, width, 0, width)))
-            for image, strip in zip((*images.images, valid), (*tile.pixels.images, tile.valid), strict=True):
-                image[top : top + _STRIP] = strip
-    return images, valid
-
-
-@dataclass(frozen=True)
-class GeoreferencedChanges:
-    """What changed in a pair, on the ground.
-
-    Attributes:
-        sentence: number, areas and positions of the changes.
-        geojson: a feature collection in longitude and latitude, a polygon for each change, with the properties that
-            :mod:`idc.geo.scene_job` writes.
-    """
+class GeoreferencedChanges(NamedTuple):
+    """What changed in a pair: a sentence, and a feature collection with the features that :mod:`idc.geo.scene_job`
+    writes, the largest first."""
 
     sentence: str
     geojson: dict[str, Any]
@@ -112,20 +108,17 @@ def georeferenced_changes(
     if description.class_map is not None:
         names = description.class_map.names
         kinds *= _nearest(description.class_map.classes, rows, columns)
-    a, b, c, d, e, f = grid.transform
-    x, y = width / columns, height / rows
-    coarse = Affine(a * x, b * y, c, d * x, e * y, f)
-    with gdal():
-        changes, tallies, _ = changes_of(kinds, values, coarse, grid.crs, min_area, names)
-    changes.sort(key=lambda change: -change.area)
+    coarse = grid.transform @ Affine.scale(width / columns, height / rows)
     best = description.best
-    features = [
-        change.feature(number, change.part.value, best.caption, best.confidence)
-        for number, change in enumerate(changes[:MOST_POLYGONS], 1)
-    ]
-    left_out = {"left_out": len(changes) - len(features)} if len(changes) > len(features) else {}
+    with gdal():
+        changes = changes_of(
+            kinds, values, coarse, grid.crs, min_area, lambda *_: (best.caption, best.confidence), names=names
+        )
+    largest = sorted(changes.features, key=lambda feature: -feature["properties"]["area_m2"])
+    features = [feature | {"id": number} for number, feature in enumerate(largest[:MOST_POLYGONS], 1)]
+    left_out = {"left_out": len(largest) - len(features)} if len(largest) > len(features) else {}
     return GeoreferencedChanges(
-        scene_sentence(tallies, min_area, float(grid.valid.mean())),
+        scene_sentence(changes.tallies, min_area, float(grid.valid.mean())),
         {"type": "FeatureCollection", **left_out, "features": features},
     )
 

@@ -1,8 +1,10 @@
-"""The connected parts of a map as polygons: pixels to coordinates, areas on the ground, GeoJSON."""
+"""The connected parts of a map as polygons on the ground (GeoJSON), and one sentence about all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -13,8 +15,13 @@ from rasterio.features import shapes
 from rasterio.transform import Affine
 
 from idc.geo.georeference import to_degrees
-from idc.geo.scene_sentence import Tally, position_of
 
+POSITIONS = (
+    "at the top left", "at the top", "at the top right",
+    "at the left", "in the middle", "at the right",
+    "at the bottom left", "at the bottom", "at the bottom right",
+)  # fmt: skip
+"""The cells of a 3x3 grid over the image, row by row."""
 _DIGITS = 9
 """Of a degree, after the point: a tenth of a millimetre."""
 _A, _F = 6378137.0, 1 / 298.257223563
@@ -42,40 +49,38 @@ class MapPart(NamedTuple):
     tiles: dict[int, int]
 
 
-class SceneChange(NamedTuple):
-    """A changed part of a scene with its outline.
+@dataclass
+class Tally:
+    """Number, area in square metres, and positions of changes."""
+
+    count: int = 0
+    area: float = 0.0
+    positions: Counter[str] = field(default_factory=Counter)
+
+    def add(self, area: float, position: str) -> None:
+        """Count a change."""
+        self.count += 1
+        self.area += area
+        self.positions[position] += 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able dict."""
+        return {"count": self.count, "area": round(self.area, 2), "positions": dict(self.positions)}
+
+
+class SceneChanges(NamedTuple):
+    """The connected parts of a map, row by row.
 
     Attributes:
-        number: from 1 on.
-        geometry: GeoJSON, in longitude and latitude; longitudes from -180 on, beyond 180 across the antimeridian.
-        area: in square metres.
-        name: of its class; None of a captioner without classes.
-        position: its cell of a 3x3 grid over the image, in words.
+        features: GeoJSON features, in longitude and latitude; longitudes from -180 on, beyond 180 across the
+            antimeridian.
+        tallies: by the name of a class; None of a captioner without classes.
+        mask: where they are, bool (H, W).
     """
 
-    number: int
-    geometry: dict[str, Any]
-    area: float
-    part: MapPart
-    name: str | None
-    position: str
-
-    def feature(self, number: int, score: float, caption: str, confidence: float) -> dict[str, Any]:
-        """Its GeoJSON feature."""
-        properties = {
-            "class": class_name(self.name),
-            "area_m2": round(self.area, 2),
-            "score": round(score, 4),
-            "position": self.position,
-            "caption": caption,
-            "confidence": round(confidence, 4),
-        }
-        return {"type": "Feature", "id": number, "properties": properties, "geometry": self.geometry}
-
-
-def class_name(name: str | None) -> str:
-    """The class of a change of a captioner with classes, else ``change``."""
-    return "change" if name is None else name
+    features: list[dict[str, Any]]
+    tallies: dict[str | None, Tally]
+    mask: np.ndarray
 
 
 def changes_of(
@@ -84,15 +89,19 @@ def changes_of(
     grid: Affine,
     crs: str,
     least: float,
+    caption_of: Callable[[str | None, Mapping[int, int]], tuple[str, float]],
+    *,
     names: Sequence[str] = (),
     borders: tuple[Sequence[int], Sequence[int]] = ((0,), (0,)),
-) -> tuple[list[SceneChange], dict[str | None, Tally], np.ndarray]:
-    """The connected parts of a map, row by row; their numbers and areas by class; and where they are, bool (H, W).
+    steps: int = 1,
+) -> SceneChanges:
+    """The changes of a map on the ground.
 
     Args:
-        kinds, values, borders: as :func:`map_parts`.
+        kinds, values, borders: as :func:`map_parts`; ``steps`` is the value of 1.
         grid, crs: as in :class:`idc.geo.rasters.ScenePair`.
         least: smallest area of a part, in square metres.
+        caption_of: caption and confidence of a part, by the name of its class and its pixels in each tile.
         names: of the classes, the first is what did not change; empty for a captioner without.
     """
     parts, numbers = map_parts(kinds, values, *borders)
@@ -103,14 +112,23 @@ def changes_of(
     numbers = np.where(kept, np.cumsum(kept), 0).astype(np.int32)[numbers]
     height, width = kinds.shape
     tallies: dict[str | None, Tally] = {name: Tally() for name in names[1:]} or {None: Tally()}
-    changes = []
+    features = []
     for number, geometry, area in outlines(numbers, grid, crs):
         part = parts[number - 1]
         name = names[part.kind] if names else None
         position = position_of(part.centre[0] / width, part.centre[1] / height)
         tallies[name].add(area, position)
-        changes.append(SceneChange(number, geometry, area, part, name, position))
-    return changes, tallies, numbers > 0
+        caption, confidence = caption_of(name, part.tiles)
+        properties = {
+            "class": name or "change",
+            "area_m2": round(area, 2),
+            "score": round(part.value / steps, 4),
+            "position": position,
+            "caption": caption,
+            "confidence": round(confidence, 4),
+        }
+        features.append({"type": "Feature", "id": number, "properties": properties, "geometry": geometry})
+    return SceneChanges(features, tallies, numbers > 0)
 
 
 def map_parts(
@@ -174,8 +192,11 @@ def outlines(numbers: np.ndarray, grid: Affine, crs: str) -> Iterator[tuple[int,
         longitude -= 360 * np.floor((longitude.min() + 180) / 360)
         whole = [np.stack([longitude, outer[:, 1]], axis=1)]
         whole += [np.stack([without_jumps(hole[:, 0], longitude[0]), hole[:, 1]], axis=1) for hole in holes]
-        areas = [abs(ring_area(*ring.T)) for ring in whole]
-        yield number, _geometry(whole), float(areas[0] - sum(areas[1:]))
+        areas = [ring_area(*ring.T) for ring in whole]
+        # The outer ring counter-clockwise, holes clockwise (RFC 7946, 3.1.6).
+        turned = [ring if (areas[i] > 0) == (i == 0) else ring[::-1] for i, ring in enumerate(whole)]
+        geometry = {"type": "Polygon", "coordinates": [ring.round(_DIGITS).tolist() for ring in turned]}
+        yield number, geometry, float(abs(areas[0]) - sum(map(abs, areas[1:])))
 
 
 def pixel_areas(points: Sequence[tuple[float, float]], grid: Affine, crs: str) -> np.ndarray:
@@ -217,12 +238,51 @@ def without_jumps(longitude: np.ndarray, near: float | None = None) -> np.ndarra
     return degrees if near is None else degrees + 360 * np.round((near - degrees[0]) / 360)
 
 
-def _geometry(rings: Sequence[np.ndarray]) -> dict[str, Any]:
-    """A GeoJSON polygon: the outer ring counter-clockwise, holes clockwise (RFC 7946, 3.1.6)."""
-    turned = [ring if (_plane_area(ring) > 0) == (i == 0) else ring[::-1] for i, ring in enumerate(rings)]
-    return {"type": "Polygon", "coordinates": [ring.round(_DIGITS).tolist() for ring in turned]}
+def position_of(x: float, y: float) -> str:
+    """The cell of a point, whose coordinates are shares of width and height in [0, 1]."""
+    column, row = (min(2, int(3 * share)) for share in (x, y))
+    return POSITIONS[3 * row + column]
 
 
-def _plane_area(ring: np.ndarray) -> float:
-    x, y = (ring - ring[0]).T
-    return float((x[:-1] * y[1:] - x[1:] * y[:-1]).sum() / 2)
+def scene_sentence(tallies: dict[str | None, Tally], least: float, compared: float) -> str:
+    """What changed in a scene.
+
+    Args:
+        tallies: by the name of a class; None where there are no classes.
+        least: smallest area that counts, in square metres.
+        compared: share of the scene in which both images have data.
+    """
+    if compared == 0:
+        return "The two images have no pixel in common at which both have data."
+    seen = {name: tally for name, tally in tallies.items() if tally.count}
+    if not seen:
+        size = f" of at least {_area(least)}" if least else ""
+        text = f"No change{size} was found."
+    else:
+        count, area = (sum(getattr(tally, name) for tally in seen.values()) for name in ("count", "area"))
+        changes = "One change" if count == 1 else f"{count:,} changes"
+        in_all = "" if count == 1 else " in all"
+        if set(seen) == {None}:
+            parts = _where(seen[None])
+        else:
+            largest = sorted(seen.items(), key=lambda item: -item[1].area)
+            parts = "; ".join(
+                f"{tally.count:,} of class {name} ({_area(tally.area)}, {_where(tally)})" for name, tally in largest
+            )
+        text = f"{changes}, {_area(area)}{in_all}: {parts}."
+    if (missing := 1 - compared) > 0:
+        share = f"{100 * missing:.0f} %" if missing >= 0.005 else "less than 0.5 %"
+        text += f" In {share} of the scene there is nothing to compare."
+    return text
+
+
+def _where(tally: Tally) -> str:
+    cells = sorted(tally.positions.items(), key=lambda item: (-item[1], POSITIONS.index(item[0])))
+    if len(cells) == 1:
+        return cells[0][0]
+    words = [f"{count:,} {position}" for position, count in cells]
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _area(value: float) -> str:
+    return f"{value / 1e6:,.2f} km²" if value >= 1e6 else f"{value:,.0f} m²"

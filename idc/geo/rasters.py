@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,6 @@ from idc.captioning.apply import Pixels
 from idc.data.tiff_header import refuse_large_blocks, tiff_directories
 from idc.geo.config import SceneJob
 from idc.geo.georeference import check_georeference, check_grids, renamed
-from idc.geo.tiles import Span, Tile
 
 _OPTIONS = {
     "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",
@@ -99,32 +99,26 @@ def opened(path: str) -> Iterator[Any]:
     """
     logging.getLogger("rasterio").setLevel(logging.CRITICAL)  # its errors are raised as well
     try:
-        _check_header(path)
+        with open(path, "rb") as file:  # images, masks among them, whose header makes GDAL parse or allocate much
+            directories = tiff_directories(file)
+            for directory in directories:
+                refuse_large_blocks(directory, directories[0])
         dataset = rasterio.open(Path(path).resolve(), driver="GTiff")
     except (RasterioError, OSError) as error:
         raise ValueError(
             f"{path} cannot be read as a GeoTIFF ({_reason(error)}); copy it again, or convert another format: "
             f"rio convert {path} {renamed(path, 'converted')}"
         ) from None
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: {error}; write it anew, in tiles and without metadata: gdal_translate -co TILED=YES -nomd "
+            f"{path} {renamed(path, 'tiled')}"
+        ) from None
     with dataset:
         # Overviews may be named in the file's own metadata, as any file or host; GDAL opens them on demand.
         if dataset.tags(ns="OVERVIEWS"):
             raise ValueError(f"{path} names a file of overviews, which is not opened; write the image anew without")
         yield dataset
-
-
-def _check_header(path: str) -> None:
-    """Refuse a file whose header makes GDAL parse or allocate much: of any of its images, masks among them."""
-    with open(path, "rb") as file:
-        try:
-            directories = tiff_directories(file)
-            for directory in directories:
-                refuse_large_blocks(directory, directories[0])
-        except ValueError as error:
-            raise ValueError(
-                f"{path}: {error}; write it anew, in tiles and without metadata: gdal_translate -co TILED=YES -nomd "
-                f"{path} {renamed(path, 'tiled')}"
-            ) from None
 
 
 def open_scene(job: SceneJob) -> ScenePair:
@@ -134,31 +128,23 @@ def open_scene(job: SceneJob) -> ScenePair:
         ValueError: they cannot be compared: file, reason and what to do.
     """
     with gdal(), opened(job.before) as before, opened(job.after) as after:
-        sources = [
-            RasterFile(path, _bands(path, dataset, job.bands))
-            for path, dataset in ((job.before, before), (job.after, after))
-        ]
-        for source, dataset in zip(sources, (before, after), strict=True):
-            _check_values(source, dataset, job)
-        types = [dataset.dtypes[0] for dataset in (before, after)]
+        pair = ((job.before, before), (job.after, after))
+        sources = [RasterFile(path, _bands(path, dataset, job.bands)) for path, dataset in pair]
+        for path, dataset in pair:
+            _check_values(path, dataset, job)
+        types = [dataset.dtypes[0] for _, dataset in pair]
         if types[0] != types[1]:
             raise ValueError(
                 f"{job.before} holds {types[0]} and {job.after} {types[1]}, and no scaling suits both; convert one: "
                 f"rio convert --dtype {types[1]} {job.before} {renamed(job.before, types[1])}"
             )
-        for path, dataset in ((job.before, before), (job.after, after)):
+        for path, dataset in pair:
             check_georeference(path, dataset)
         scene = ScenePair(
-            before=sources[0],
-            after=sources[1],
-            width=after.width,
-            height=after.height,
-            transform=after.transform,
-            crs=after.crs.to_wkt(),
-            resampled=check_grids(job, before, after),
-            scaling=job.scaling if isinstance(job.scaling, tuple) else None,
-            nodata=job.nodata,
-        )
+            sources[0], sources[1], width=after.width, height=after.height, transform=after.transform,
+            crs=after.crs.to_wkt(), resampled=check_grids(job, before, after),
+            scaling=job.scaling if isinstance(job.scaling, tuple) else None, nodata=job.nodata,
+        )  # fmt: skip
     return scene if job.scaling != "percentiles" else replace(scene, scaling=_percentiles(scene))
 
 
@@ -187,32 +173,24 @@ class SceneReader:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def read(self, tile: Tile) -> TilePixels:
-        """A tile.
+    def read(self, window: Window) -> TilePixels:
+        """The pixels of a window.
 
         Raises:
             ValueError: a file is damaged there.
         """
-        rows, columns = tile
-        with gdal():
-            before, after = (
-                _window(source, dataset, rows, columns, self._scene.nodata) for source, dataset in self._datasets
-            )
-        valid = before[1] & after[1]
-        images = []
-        for values, _ in (before, after):
-            image = eight_bits(values, self._scene.scaling)
-            image[~valid] = 0
-            images.append(image)
+        (before, in_before), (after, in_after) = self._windows(window)
+        valid = in_before & in_after
+        images = [eight_bits(values, self._scene.scaling) * valid[..., None] for values in (before, after)]
         return TilePixels(Pixels(*images), valid)
 
-    def sample(self, rows: Span, columns: Span) -> np.ndarray:
+    def sample(self, window: Window) -> np.ndarray:
         """The values of both images in a window where they have data, one after another."""
+        return np.concatenate([values[valid].ravel() for values, valid in self._windows(window)])
+
+    def _windows(self, window: Window) -> list[tuple[np.ndarray, np.ndarray]]:
         with gdal():
-            windows = [
-                _window(source, dataset, rows, columns, self._scene.nodata) for source, dataset in self._datasets
-            ]
-        return np.concatenate([values[valid].ravel() for values, valid in windows])
+            return [_window(source, dataset, window, self._scene.nodata) for source, dataset in self._datasets]
 
 
 def eight_bits(values: np.ndarray, scaling: tuple[float, float] | None) -> np.ndarray:
@@ -228,18 +206,16 @@ def eight_bits(values: np.ndarray, scaling: tuple[float, float] | None) -> np.nd
     return np.repeat(values, 3 // values.shape[2], axis=2)
 
 
-def _window(
-    source: RasterFile, dataset: Any, rows: Span, columns: Span, nodata: float | None
-) -> tuple[np.ndarray, np.ndarray]:
+def _window(source: RasterFile, dataset: Any, window: Window, nodata: float | None) -> tuple[np.ndarray, np.ndarray]:
     """Values (H, W, bands) and where there are any: where any of the bands has data, which is not ``nodata``."""
-    window = Window(columns.start, rows.start, columns.stop - columns.start, rows.stop - rows.start)
     try:
         values = dataset.read(indexes=source.bands, window=window)
         valid = dataset.read_masks(indexes=source.bands, window=window).any(axis=0)
     except (RasterioError, OSError) as error:
+        (top, bottom), (left, right) = window.toranges()
         raise ValueError(
-            f"{source.path} is damaged in rows {rows.start} to {rows.stop}, columns {columns.start} to {columns.stop} "
-            f"({_reason(error)}); copy it again"
+            f"{source.path} is damaged in rows {top} to {bottom}, columns {left} to {right} ({_reason(error)}); copy "
+            "it again"
         ) from None
     if values.dtype.kind == "f":
         valid &= np.isfinite(values).any(axis=0)
@@ -254,9 +230,9 @@ def _percentiles(scene: ScenePair) -> tuple[float, float]:
     for length in (scene.height, scene.width):
         side = min(length, _SAMPLE_SIDE)
         starts = dict.fromkeys(int(start) for start in np.linspace(0, length - side, _SAMPLES))
-        axes.append([Span(start, start + side, start, start + side) for start in starts])
+        axes.append([slice(start, start + side) for start in starts])
     with SceneReader(scene) as reader:
-        values = np.concatenate([reader.sample(rows, columns) for rows in axes[0] for columns in axes[1]])
+        values = np.concatenate([reader.sample(Window.from_slices(*each)) for each in product(*axes)])
     values = values[np.isfinite(values)]
     low, high = np.percentile(values, (_BLACK, _WHITE)).tolist() if values.size else (0.0, 0.0)
     if not low < high:
@@ -265,9 +241,6 @@ def _percentiles(scene: ScenePair) -> tuple[float, float]:
             "of black and white, as in scaling=[0,3000]"
         )
     return low, high
-
-
-# -- refusals -----------------------------------------------------------------------------------------------------
 
 
 def _bands(path: str, dataset: Any, bands: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -293,8 +266,8 @@ def _bands(path: str, dataset: Any, bands: tuple[int, ...] | None) -> tuple[int,
     )
 
 
-def _check_values(source: RasterFile, dataset: Any, job: SceneJob) -> None:
-    path, kind = source.path, dataset.dtypes[0]
+def _check_values(path: str, dataset: Any, job: SceneJob) -> None:
+    kind = dataset.dtypes[0]
     if kind not in _TYPES or len(set(dataset.dtypes)) > 1:
         raise ValueError(f"{path} holds {', '.join(dict.fromkeys(dataset.dtypes))}; images are of one of {_TYPES}")
     if dataset.width * dataset.height > job.max_pixels:

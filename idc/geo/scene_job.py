@@ -14,10 +14,9 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import rasterio
@@ -29,11 +28,9 @@ from idc.data.images import decode_image
 from idc.data.pipeline import ChunkResult, NumberSource, StageSpec, run_local
 from idc.data.store import Manifest, fingerprint, iter_rows, read_manifest
 from idc.geo.config import SceneJob
-from idc.geo.polygons import SceneChange, changes_of, class_name
+from idc.geo.polygons import changes_of, scene_sentence
 from idc.geo.rasters import ScenePair, gdal, open_scene
-from idc.geo.scene_sentence import scene_sentence
-from idc.geo.tile_captions import NO_DATA, STEPS, CaptionTiles, open_tiles
-from idc.geo.tiles import Tiling
+from idc.geo.tile_captions import NO_DATA, STEPS, CaptionTiles, Tile, open_tiles, tiles_of
 from idc.metrics.changes import says_no_change
 from idc.util.atomic import read_object, replacing, write_json, write_text
 
@@ -46,22 +43,11 @@ _VERSION = 1
 """Incremented when the same tiles and settings would give another result."""
 
 
-@dataclass(frozen=True)
-class SceneResult:
-    """The result of a job.
-
-    Attributes:
-        summary: the content of summary.json.
-        done: tiles that this run has read; the others were done before.
-    """
+class SceneResult(NamedTuple):
+    """The content of summary.json, and how many tiles this run has read; the others were done before."""
 
     summary: dict[str, Any]
     done: int
-
-    @property
-    def sentence(self) -> str:
-        """What changed in the scene."""
-        return str(self.summary["sentence"])
 
     def text(self) -> str:
         """The result as text for the terminal."""
@@ -74,7 +60,7 @@ class SceneResult:
         lines = [counts]
         if tiles["warned"]:
             lines.append(f"{tiles['warned']} tiles have a warning: {self.summary['warning']}")
-        return "\n".join([*lines, self.sentence])
+        return "\n".join([*lines, str(self.summary["sentence"])])
 
 
 def caption_scene(
@@ -97,8 +83,8 @@ def caption_scene(
         ValueError: the images cannot be compared, the captioner has no map, or ``job.out`` holds something else.
     """
     scene = open_scene(job)
-    tiling = Tiling(scene.height, scene.width, job.tile, job.overlap)
-    source = NumberSource(tiling.count, job.chunk_size)
+    tiles = tiles_of(scene.height, scene.width, job.tile, job.overlap)
+    source = NumberSource(len(tiles), job.chunk_size)
     if load is None:
         threads = None if local else max(1, int(job.cpus_per_actor))
         load = CaptionerLoader(job.artifact, job, job.gpus_per_actor, threads)
@@ -112,7 +98,7 @@ def caption_scene(
             f"{out} holds changes by other settings; choose another folder, or pass --overwrite (tiles of the same "
             "images and captioner are kept)"
         )
-    kwargs = {"scene": scene, "tiling": tiling, "load": load, "batch_size": job.batch_size}
+    kwargs = {"scene": scene, "tiles": tiles, "load": load, "batch_size": job.batch_size}
     kwargs["options"] = DescribeOptions(job.beams, change_map=True)
     stage = StageSpec(
         CaptionTiles, kwargs, num_cpus=job.cpus_per_actor, num_gpus=job.gpus_per_actor, concurrency=job.actors
@@ -124,105 +110,76 @@ def caption_scene(
         return SceneResult(earlier, done)
     with explain_write_errors(locate(job.out)), gdal():
         (out / SUMMARY).unlink(missing_ok=True)
-        summary = {"fingerprint": content, **_merged(job, scene, tiling, out)}
+        summary = {"fingerprint": content, **_merged(job, scene, tiles, out)}
         write_json(out / SUMMARY, summary)
     return SceneResult(summary, done)
 
 
-@dataclass
-class _Map:
-    """The map of the scene, put together from its tiles, and their texts.
-
-    Attributes:
-        grey: the map, uint8 (H, W), :data:`NO_DATA` where nothing was compared.
-        kinds: class of every pixel that changed, uint8 (H, W); 0 elsewhere.
-        captions: number of a tile -> caption and confidence.
-        names: of the classes, the first is what did not change; empty for a captioner without.
-        warning: of the captioner about tiles that it is not familiar with, ``warned`` of them.
-    """
-
-    grey: np.ndarray
-    kinds: np.ndarray
-    captions: dict[int, tuple[str, float]]
-    verdicts: Counter[str]
+def _merged(job: SceneJob, scene: ScenePair, tiles: list[Tile], out: Path) -> dict[str, Any]:
+    """Write the rasters and the polygons. Returns the summary."""
+    grey = np.full((scene.height, scene.width), NO_DATA, np.uint8)  # a tile that has no row was not compared
+    kinds = np.zeros_like(grey)  # class of every pixel that changed
+    least = max(1, math.ceil(round(STEPS * job.threshold, 6)))
     names: tuple[str, ...] = ()
-    warning: str | None = None
-    warned: int = 0
-    unreadable: int = 0
+    captions: dict[int, tuple[str, float]] = {}
+    verdicts: Counter[str] = Counter()
+    warnings: list[str] = []
+    for row in iter_rows(out / TILES):
+        if row["caption"] is None:
+            continue
+        captions[row["tile"]] = (row["caption"], row["confidence"])
+        verdicts[row["verdict"]] += 1
+        warnings += [row["warning"]] * (row["warning"] is not None)
+        core = tiles[row["tile"]].core.toslices()
+        grey[core] = values = decode_image(row["map"])[..., 0]
+        kinds[core] = (values >= least) & (values != NO_DATA)
+        if row["names"]:
+            names = tuple(row["names"])
+            kinds[core] *= decode_image(row["classes"])[..., 0]
 
+    def caption_of(name: str | None, pixels: Mapping[int, int]) -> tuple[str, float]:
+        """Of the tiles of a part whose caption has its class in it, else of those whose caption names a change, else of
+        all, the one that holds most of it."""
+        sizes: Counter[tuple[str, float]] = Counter()
+        for tile, size in pixels.items():
+            sizes[captions[tile]] += size
 
-def _merged(job: SceneJob, scene: ScenePair, tiling: Tiling, out: Path) -> dict[str, Any]:
-    tiles = _read_map(out / TILES, tiling, job.threshold)
-    borders = [span.first for span in tiling.rows], [span.first for span in tiling.columns]
-    changes, tallies, inside = changes_of(
-        tiles.kinds, tiles.grey, scene.transform, scene.crs, job.min_area, tiles.names, borders
-    )
-    _write_raster(out / MAP, tiles.grey, scene, NO_DATA)
-    _write_raster(out / CHANGES, tiles.kinds * inside, scene)
-    features = [
-        change.feature(change.number, change.part.value / STEPS, *_caption_of(change, tiles)) for change in changes
-    ]
-    lines = ",\n".join(json.dumps(feature) for feature in features)
+        def rank(caption: tuple[str, float]) -> tuple[bool, bool, int]:
+            text = caption[0]
+            return name is not None and name in text.lower(), not says_no_change(text), sizes[caption]
+
+        return max(sizes, key=rank)
+
+    rows, columns = (sorted({getattr(tile.core, name) for tile in tiles}) for name in ("row_off", "col_off"))
+    changes = changes_of(
+        kinds, grey, scene.transform, scene.crs, job.min_area, caption_of, names=names, borders=(rows, columns),
+        steps=STEPS,
+    )  # fmt: skip
+    _write_raster(out / MAP, grey, scene, NO_DATA)
+    _write_raster(out / CHANGES, kinds * changes.mask, scene)
+    lines = ",\n".join(map(json.dumps, changes.features))
     write_text(out / POLYGONS, f'{{"type": "FeatureCollection", "features": [\n{lines}\n]}}\n')
-    compared = int((tiles.grey != NO_DATA).sum())
-    share = compared / (scene.width * scene.height)
-    totals = [sum(getattr(tally, name) for tally in tallies.values()) for name in ("count", "area")]
+    share = int((grey != NO_DATA).sum()) / grey.size
     return {
-        "sentence": scene_sentence(tallies, job.min_area, share),
-        "changes": totals[0],
-        "area_m2": round(totals[1], 2),
-        "classes": {class_name(name): tally.to_dict() for name, tally in tallies.items()},
+        "sentence": scene_sentence(changes.tallies, job.min_area, share),
+        "changes": len(changes.features),
+        "area_m2": round(sum(tally.area for tally in changes.tallies.values()), 2),
+        "classes": {name or "change": tally.to_dict() for name, tally in changes.tallies.items()},
         "compared": share,
         "tiles": {
-            "all": tiling.count,
-            "captioned": len(tiles.captions),
-            "unreadable": tiles.unreadable,
-            "warned": tiles.warned,
-            "verdicts": dict(sorted(tiles.verdicts.items())),
+            "all": len(tiles),
+            "captioned": len(captions),
+            "unreadable": read_manifest(out / TILES).num_rejected,
+            "warned": len(warnings),
+            "verdicts": dict(sorted(verdicts.items())),
         },
-        "warning": tiles.warning,
+        "warning": warnings[-1] if warnings else None,
         "artifact": job.artifact,
         "before": job.before,
         "after": job.after,
         "width": scene.width,
         "height": scene.height,
     }
-
-
-def _read_map(folder: Path, tiling: Tiling, threshold: float) -> _Map:
-    """A tile that is not there was not compared."""
-    grey = np.full((tiling.height, tiling.width), NO_DATA, np.uint8)
-    scene = _Map(grey, np.zeros_like(grey), {}, Counter(), unreadable=read_manifest(folder).num_rejected)
-    least = max(1, math.ceil(round(STEPS * threshold, 6)))
-    for row in iter_rows(folder):
-        if row["caption"] is None:
-            continue
-        scene.captions[row["tile"]] = (row["caption"], row["confidence"])
-        scene.verdicts[row["verdict"]] += 1
-        if row["warning"] is not None:
-            scene.warning, scene.warned = row["warning"], scene.warned + 1
-        rows, columns = (slice(span.first, span.last) for span in tiling[row["tile"]])
-        grey[rows, columns] = values = decode_image(row["map"])[..., 0]
-        changed = (values >= least) & (values != NO_DATA)
-        scene.kinds[rows, columns] = changed
-        if row["names"]:
-            scene.names = tuple(row["names"])
-            scene.kinds[rows, columns] = changed * decode_image(row["classes"])[..., 0]
-    return scene
-
-
-def _caption_of(change: SceneChange, tiles: _Map) -> tuple[str, float]:
-    """Caption and confidence of one of a part's tiles: of those whose caption has the class in it, else of those whose
-    caption names a change, else of all, the one that holds most of the part."""
-    captions: Counter[tuple[str, float]] = Counter()
-    for tile, pixels in change.part.tiles.items():
-        captions[tiles.captions[tile]] += pixels
-
-    def rank(caption: tuple[str, float]) -> tuple[bool, bool, int]:
-        text = caption[0]
-        return change.name is not None and change.name in text.lower(), not says_no_change(text), captions[caption]
-
-    return max(captions, key=rank)
 
 
 def _write_raster(path: Path, values: np.ndarray, scene: ScenePair, nodata: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Tiles of a scene to captions and parts of the map: a data set folder with one row per tile.
+"""A scene in tiles that overlap, and their captions and parts of the map: a data set folder with one row per tile.
 
 A part is a chunk of tiles and is written whole, so that a killed job repeats the chunks that are missing.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from PIL import Image
+from rasterio.windows import Window
 
 from idc.captioning.apply import DescribeOptions, describe_batch
 from idc.captioning.contract import Description
@@ -21,7 +23,6 @@ from idc.data.pipeline import Batch
 from idc.data.store import DatasetFolder, fingerprint
 from idc.geo.config import SceneJob
 from idc.geo.rasters import ScenePair, SceneReader, TilePixels
-from idc.geo.tiles import Tiling
 from idc.metrics.change_maps import upsample
 from idc.training.artifact import artifact_identity
 from idc.training.hashing import file_hash
@@ -49,6 +50,42 @@ _VERSION = 1
 """Incremented when the same input and settings would give other rows."""
 _MATTERS = ("tile", "overlap", "beams", "batch_size", "chunk_size")
 """Settings on which the rows depend, besides the scene, the captioner and how that is loaded."""
+
+
+class Tile(NamedTuple):
+    """A tile of a scene.
+
+    Attributes:
+        window: the pixels that are read.
+        core: those of them that belong to this tile and to no other; cores lie side by side.
+    """
+
+    window: Window
+    core: Window
+
+    def cut(self, values: np.ndarray) -> np.ndarray:
+        """Of values of the window those of the core."""
+        top, left = self.core.row_off - self.window.row_off, self.core.col_off - self.window.col_off
+        return values[top : top + self.core.height, left : left + self.core.width]
+
+
+def tiles_of(height: int, width: int, side: int, overlap: int) -> list[Tile]:
+    """The tiles of a scene of so many pixels, row by row. All have the same size; the last ones of an axis are moved
+    back to its end, so that they overlap more. A border between two cores is in the middle of their tiles' overlap."""
+
+    def spans(length: int) -> list[tuple[slice, slice]]:
+        size = min(side, length)
+        starts = [*range(0, length - size, max(1, size - overlap)), length - size]
+        borders = [0, *((before + size + after) // 2 for before, after in pairwise(starts)), length]
+        return [
+            (slice(start, start + size), slice(*core)) for start, core in zip(starts, pairwise(borders), strict=True)
+        ]
+
+    return [
+        Tile(*(Window.from_slices(*axes) for axes in zip(rows, columns, strict=True)))
+        for rows in spans(height)
+        for columns in spans(width)
+    ]
 
 
 def open_tiles(job: SceneJob, scene: ScenePair, num_chunks: int, folder: str, overwrite: bool) -> DatasetFolder:
@@ -83,9 +120,9 @@ class CaptionTiles:
     """
 
     def __init__(
-        self, scene: ScenePair, tiling: Tiling, load: LoadCaptioner, options: DescribeOptions, batch_size: int
+        self, scene: ScenePair, tiles: Sequence[Tile], load: LoadCaptioner, options: DescribeOptions, batch_size: int
     ) -> None:
-        self._reader, self._tiling = SceneReader(scene), tiling
+        self._reader, self._tiles = SceneReader(scene), tiles
         self._captioner = load()
         self._options, self._batch_size = options, batch_size
         options.check(self._captioner)
@@ -108,7 +145,7 @@ class CaptionTiles:
         tiles: list[TilePixels | str] = []
         for number in numbers:
             try:
-                tiles.append(self._reader.read(self._tiling[number]))
+                tiles.append(self._reader.read(self._tiles[number].window))
             except ValueError as error:
                 tiles.append(f"damaged image: {error}")
         return tiles
@@ -129,11 +166,11 @@ class CaptionTiles:
         return rows
 
     def _row(self, number: int, valid: np.ndarray, description: Description) -> dict[str, Any]:
-        core = self._tiling[number].core
+        tile = self._tiles[number]
         assert description.change_map is not None
-        values = upsample(description.change_map, valid.shape)[core]
+        values = tile.cut(upsample(description.change_map, valid.shape))
         grey = (STEPS * values.clip(0, 1)).round().astype(np.uint8)
-        grey[~valid[core]] = NO_DATA
+        grey[~tile.cut(valid)] = NO_DATA
         row: dict[str, Any] = {
             "caption": description.best.caption,
             "confidence": description.best.confidence,
@@ -144,6 +181,6 @@ class CaptionTiles:
         if description.class_map is not None:
             height, width = valid.shape
             classes = Image.fromarray(description.class_map.classes).resize((width, height), Image.Resampling.NEAREST)
-            row["classes"] = encode_png(np.asarray(classes)[core])
+            row["classes"] = encode_png(tile.cut(np.asarray(classes)))
             row["names"] = list(description.class_map.names)
         return row

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from idc.config import enter_root
-from serve.backend import EncodedPair, ModelStatus, Options, Overloaded, PairResult
+from serve.backend import EncodedPair, ModelStatus, Options, Overloaded, PairResult, TextCallback
 from serve.batching import Batcher
 from serve.config import ServeConfig
 from serve.deployment.ray_internals import bind_to_node_address
-from serve.gate import Drain
+from serve.gate import Drain, return_large_blocks
 from serve.listener import Connections, limited_server
-from serve.memory import return_large_blocks
-from serve.pieces import TextCallback
 from serve.port import receive_socket
 from serve.prometheus import ServingMetrics
 

@@ -10,14 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from idc.config import enter_root
-from serve.backend import EncodedPair, ModelStatus, Options, Overloaded, PairResult
+from serve.backend import Done, EncodedPair, ModelStatus, Options, Overloaded, PairResult, TextCallback, pieces
 from serve.batching import Batcher
 from serve.config import ServeConfig
 from serve.decoding import DecodedPair, Decoders, PixelRoom
 from serve.deployment.ray_internals import bind_to_node_address
 from serve.deployment.scaling import PAIRS
 from serve.log import log
-from serve.pieces import Done, TextCallback, pieces
 from serve.versions import SCHEME, Resolver
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ class Model:
                     if self._not_before.get((name, version), 0.0) > time.monotonic():
                         continue
                     self._captioners[name] = await asyncio.to_thread(self._load, source, version)
-                    status = ModelStatus(name, version, capabilities=self._captioners[name].capabilities)
+                    status = self._captioners[name].status(name, version)
             except Exception as error:  # whatever is wrong with a new version, the one before continues to serve
                 why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
                 faults.append(f"models.{name}: {why}")

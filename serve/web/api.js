@@ -22,11 +22,11 @@ export async function listModels() {
 }
 
 /**
- * The server's answer for a pair {before, after, parts}. `model` is a name, or empty for the default. `canMap` is
+ * The server's answer for a pair {before, after}. `model` is a name, or empty for the default. `canMap` is
  * whether it draws change maps, null if that is not known yet: then a map is requested, and a refusal accepted.
  */
 export async function captionPair(pair, model, canMap, signal) {
-  const { before, after, parts } = pair;
+  const { before, after } = pair;
   const form = new FormData();
   form.append("before", before.file, before.name);
   form.append("after", after.file, after.name);
@@ -35,7 +35,6 @@ export async function captionPair(pair, model, canMap, signal) {
   form.append("change_map", canMap !== false);
   form.append("objects", "unfamiliar"); // for pairs unlike those that the model was trained on
   form.append("polygons", "georeferenced"); // for two GeoTIFFs
-  if (parts.boxes.length) form.append(parts.use, JSON.stringify(parts.boxes));
   try {
     return await request("v1/captions", { method: "POST", body: form, signal });
   } catch (error) {
@@ -45,12 +44,11 @@ export async function captionPair(pair, model, canMap, signal) {
 }
 
 /** The chat completion of a conversation about a pair: {role, content} of each turn after the images. */
-export async function askAboutPair({ before, after, parts }, turns, model, signal) {
+export async function askAboutPair({ before, after }, turns, model, signal) {
   const urls = await Promise.all([before, after].map(({ file }) => readAsDataUrl(file)));
   const images = urls.map((url) => ({ type: "image_url", image_url: { url } }));
   const conversation = { messages: [{ role: "user", content: images }, ...turns] };
   if (model) conversation.model = model;
-  if (parts.boxes.length) conversation[parts.use] = parts.boxes;
   const headers = { "Content-Type": "application/json" };
   return request("v1/chat/completions", { method: "POST", body: JSON.stringify(conversation), headers, signal });
 }

@@ -4,13 +4,12 @@ import { RequestError, captionPair, listModels, setToken } from "./api.js";
 import { beginDialogue, endDialogue } from "./dialogue.js";
 import { $, element } from "./dom.js";
 import { listenToFiles, orderFiles, readImage } from "./images.js";
-import { NO_PARTS, listenToParts, showParts } from "./parts.js";
 import { announceResult, fillResult } from "./result.js";
 
 const SIDES = ["before", "after"];
 const EXAMPLES = new URL("examples/", import.meta.url);
 
-let pair = { before: null, after: null, truth: null, parts: NO_PARTS }; // images from images.js, parts from parts.js
+let pair = { before: null, after: null, truth: null }; // images from images.js
 let request = null; // the AbortController of the current request
 let models = []; // descriptions by the server, the default first
 
@@ -34,7 +33,7 @@ function clearErrors() {
 
 /** Applies `changes` to the pair; the result and the request of the previous pair are discarded. */
 function setPair(changes) {
-  pair = { ...pair, truth: null, parts: NO_PARTS, ...changes };
+  pair = { ...pair, truth: null, ...changes };
   discardResult();
   drawPair();
 }
@@ -57,7 +56,6 @@ function drawPair() {
     const size = image?.url ? `${image.width} × ${image.height}` : "a format that this browser cannot show";
     $(`${side}-name`).textContent = image ? `${image.name}, ${size}` : "";
   }
-  showParts(pair);
   const missing = SIDES.filter((side) => pair[side] === null);
   // Not `disabled`: such a button gets no focus, so that screen readers could not read the reason.
   $("ask").setAttribute("aria-disabled", missing.length > 0);
@@ -160,11 +158,6 @@ $("token-form").addEventListener("submit", async (event) => {
   await captionShownPair();
 });
 listenToFiles(takeFiles);
-listenToParts((parts) => {
-  clearErrors();
-  pair = { ...pair, parts };
-  showParts(pair);
-}, (text) => showError(new RequestError(text)));
 drawPair();
 drawExamples().catch(() => { $("credit").textContent = "The examples cannot be loaded."; });
 readModels().catch(showError);

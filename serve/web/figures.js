@@ -52,14 +52,14 @@ function inWords(claim) {
 }
 
 /** A frame at `box` (left, top, right, bottom) of an image of this size, in the color of its kind, with a name. */
-export function frame(box, { width, height }, kind, name = "") {
+function frame(box, { width, height }, kind, name) {
   const [left, top, right, bottom] = box.map((value, i) => (100 * value) / [width, height][i % 2]);
   const outline = element("div", { className: kind });
   const [x, y, across, down] = [left, top, right - left, bottom - top].map((share) => `${share}%`);
   Object.assign(outline.style, { left: x, top: y, width: across, height: down });
   // The name stands above its frame, where there is room, and does not reach over the right edge.
   const placement = `${top < 10 ? "inside" : ""} ${left > 60 ? "leftwards" : ""}`;
-  if (name) outline.append(element("span", { className: placement }, name));
+  outline.append(element("span", { className: placement }, name));
   return outline;
 }
 

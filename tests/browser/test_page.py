@@ -1,4 +1,4 @@
-"""The served page in Chromium: upload, examples, result with boxes and slider, keyboard, parts that do not count."""
+"""The served page in Chromium: upload, examples, result with boxes and slider, keyboard."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from playwright.sync_api import expect
 
 from idc.data.images import decode_image
 from idc.systems import untrained_captioner
+from tests.browser.conftest import BOTTLES, RENDERED, Visit, describe
 from tests.browser.driving import assert_readable, bounds, drag, drop, pixels
-from tests.browser.served import BOTTLES, RENDERED, Visit, describe
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
@@ -122,7 +122,7 @@ def test_the_keyboard_reaches_every_control_and_shows_where_it_is(visit: Visit) 
     drop(page, "main", *RENDERED)
     expect(page.locator("#result")).to_be_visible()
     page.locator("h1").click()  # where Tab starts from
-    expected = ["model", *["examples"] * 17, "before", "after", "parts", "ask", "swap", "slider", "docs", "v1/models"]
+    expected = ["model", *["examples"] * 17, "before", "after", "ask", "swap", "slider", "docs", "v1/models"]
     for name in expected:
         page.keyboard.press("Tab")
         reached, outlined = page.evaluate(
@@ -134,24 +134,3 @@ def test_the_keyboard_reaches_every_control_and_shows_where_it_is(visit: Visit) 
             }"""
         )
         assert (reached, outlined) == (name, True)
-
-
-def test_a_box_that_is_drawn_or_written_does_not_count(visit: Visit) -> None:
-    page, whole = visit(), describe(BOTTLES).best.caption
-    right = describe(BOTTLES, ignore=[[0, 0, 0.5, 1]]).best.caption
-    assert right != whole
-    drop(page, "main", *BOTTLES)
-    page.locator("#parts summary").click()
-    drag(page, "#drawing", (0.0, 0.0), (0.5, 0.999))
-    expect(page.locator("#part-boxes")).to_have_value("0, 0, 240, 270")
-    expect(page.locator("#drawing .boxes > div")).to_have_count(1)
-    assert_readable(page)
-    for use, boxes, caption in (("ignore", None, right), ("only", None, whole), ("ignore", "0, 0, 0.5, 1", right)):
-        page.locator("#part-use").select_option(use)
-        if boxes is not None:
-            page.locator("#part-boxes").fill(boxes)
-        page.locator("#ask").click()
-        expect(page.locator("#caption")).to_have_text(caption)
-    page.locator("#part-boxes").fill("0.5, 0, 1")
-    page.keyboard.press("Enter")
-    expect(page.locator("#error")).to_contain_text("A box has four numbers")

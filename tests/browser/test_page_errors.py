@@ -1,18 +1,35 @@
-"""What the served page says of images that cannot be read, of a server that is busy or absent, and without a token."""
+"""What the served page says of images that cannot be read, of a server that is busy or absent, and without a token; and
+a page of another origin, whose requests the server refuses before any work is done."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Browser, Route, expect
 
+from tests.browser.conftest import RENDERED, Visit, describe
 from tests.browser.driving import drop
-from tests.browser.served import RENDERED, Visit, describe
+from tests.serve.command import Command
+from tests.serve.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
+
+SEND_FORM = """async ([url, mode]) => {
+  const form = new FormData();
+  for (const side of ["before", "after"]) form.append(side, new Blob(["picture"]), `${side}.png`);
+  try {
+    return (await fetch(`${url}/v1/captions`, {method: "POST", mode, body: form})).status;
+  } catch (error) {
+    return error.name;
+  }
+}"""
+"""Browsers send a form without asking the server first."""
 
 
 def refuse(status: int, message: str, **headers: str) -> Callable[[Route], None]:
@@ -111,3 +128,21 @@ def test_a_model_that_is_not_started_may_refuse_a_map_and_may_answer_questions(v
     expect(page.locator("#dialogue")).to_be_visible()
     expect(page.locator("#map-figure")).to_be_hidden()
     expect(page.locator("#error")).to_have_text("")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_foreign_page_has_nothing_captioned(host: str, browser: Browser, command: Command, tmp_path: Path) -> None:
+    def refusals() -> int:
+        return sum('"status": 403' in line and "/v1/captions" in line for line in command.log.read_text().splitlines())
+
+    before, page = refusals(), browser.new_page()
+    (tmp_path / "index.html").write_text("<!doctype html><title>foreign</title>")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as other:
+        threading.Thread(target=other.serve_forever).start()
+        page.goto(f"http://{host}:{other.server_port}/")
+        other.shutdown()
+    for mode in ("no-cors", "cors"):
+        assert page.evaluate(SEND_FORM, [command.url, mode]) == "TypeError", "the page reads nothing of the refusal"
+    until(lambda: refusals() == before + 2, "the browser sent both, and the server refused them")
+    page.close()

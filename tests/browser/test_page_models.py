@@ -18,8 +18,8 @@ from idc.captioning.class_counts import count_classes
 from idc.captioning.loading import SHIPPED_SATELLITE
 from idc.data.images import encode_png
 from idc.geo.georeferenced_pair import decode_georeferenced, georeferenced_changes
+from tests.browser.conftest import BOTTLES, RENDERED, Visit, captioner, describe
 from tests.browser.driving import assert_readable, drop, pixels
-from tests.browser.served import BOTTLES, RENDERED, Visit, captioner, describe
 from tests.geo.scenes import ground, write
 from tests.serve.bodies import url
 from tests.serve.command import Command

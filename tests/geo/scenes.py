@@ -1,9 +1,11 @@
-"""Drawn GeoTIFF pairs of any size whose changes are known: the same small tiles of ground again and again, with new
-buildings here and there."""
+"""Drawn GeoTIFF pairs of any size whose changes are known (the same small tiles of ground again and again, with new
+buildings here and there), jobs of them, and a captioner without a model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,12 +13,19 @@ import numpy as np
 import rasterio
 from rasterio.enums import ColorInterp
 from rasterio.transform import Affine, from_origin
-from rasterio.windows import Window
+
+from idc.captioning.contract import Candidate, Capability, Captioner, ClassMap, Description, SearchOptions
+from idc.config import load
+from idc.geo.config import SceneJob
 
 UTM = "EPSG:32632"
 GRID = from_origin(500_000.0, 5_300_000.0, 0.5, 0.5)
 """Half a metre a pixel, north up."""
 _PATCH = 250
+SIDE = 120
+"""Of the images of :func:`pair`."""
+NAMES = ("background", "road", "building")
+"""The classes of :class:`DifferenceCaptioner`."""
 
 
 class DrawnPair(NamedTuple):
@@ -39,56 +48,23 @@ def ground(seed: int = 0, side: int = _PATCH) -> np.ndarray:
     return image.clip(1, 255).astype(np.uint8)
 
 
-def draw_pair(
-    folder: Path,
-    size: int,
-    *,
-    crs: str | None = UTM,
-    grid: Affine = GRID,
-    every: int = 3,
-    bar: bool = False,
-    **profile: Any,
-) -> DrawnPair:
-    """Write a pair of ``size`` times ``size`` pixels, strip by strip.
-
-    Args:
-        every: of so many patches one, along either axis, has a new building of 40 x 60 pixels, red in the image after.
-        bar: a new road, 24 pixels wide, from the left to the right across all tiles.
-        profile: of the files of images.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = DrawnPair(*(folder / f"{name}.tif" for name in DrawnPair._fields))
-    options = {"driver": "GTiff", "width": size, "height": size, "crs": crs, "transform": grid, "dtype": "uint8",
-               "tiled": True, "blockxsize": 256, "blockysize": 256}  # fmt: skip
-    images = options | {"count": 3} | profile
-    with (
-        rasterio.open(paths.before, "w", **images) as before,
-        rasterio.open(paths.after, "w", **images) as after,
-        rasterio.open(paths.truth, "w", **options, count=1, compress="deflate") as truth,
-    ):
-        for row, strips in enumerate(_strips(size, every, bar)):
-            window = Window(0, row * _PATCH, size, strips[0].shape[0])
-            for raster, strip in zip((before, after), strips, strict=False):
-                raster.write(np.moveaxis(strip.astype(images["dtype"]), 2, 0), window=window)
-            truth.write(strips[2], 1, window=window)
-    return paths
-
-
-def _strips(size: int, every: int, bar: bool) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    patch = ground()
+def draw_pair(folder: Path, size: int, *, bar: bool = False, **profile: Any) -> DrawnPair:
+    """Write a pair of ``size`` times ``size`` pixels. Along either axis of three patches one has a new building of
+    40 x 60 pixels, red in the image after; with ``bar`` a new road, 24 pixels wide, crosses all tiles from the left to
+    the right. ``profile``: of the files of images."""
     count = -(-size // _PATCH)
-    for row in range(count):
-        height = min(_PATCH, size - row * _PATCH)
-        before = np.tile(patch, (1, count, 1))
-        after, truth = before.copy(), np.zeros(before.shape[:2], np.uint8)
-        for column in range(count):
-            if row % every == column % every == 1:
-                # In every row of patches elsewhere, so that buildings lie across borders of tiles.
-                y, x = 20 + 29 * row % 150, column * _PATCH + 15 + 37 * row % 150
-                after[y : y + 40, x : x + 60], truth[y : y + 40, x : x + 60] = (190, 40, 30), 1
-        if bar and row == count // 2:
-            after[100:124], truth[100:124] = (60, 60, 70), 1
-        yield before[:height, :size], after[:height, :size], truth[:height, :size]
+    before = np.tile(ground(), (count, count, 1))[:size, :size]
+    after, truth = before.copy(), np.zeros((size, size, 1), np.uint8)
+    for row, column in product(range(1, count, 3), repeat=2):
+        # In every row of patches elsewhere, so that buildings lie across borders of tiles.
+        y, x = row * _PATCH + 20 + 29 * row % 150, column * _PATCH + 15 + 37 * row % 150
+        after[y : y + 40, x : x + 60], truth[y : y + 40, x : x + 60] = (190, 40, 30), 1
+    if bar:
+        top = count // 2 * _PATCH + 100
+        after[top : top + 24], truth[top : top + 24] = (60, 60, 70), 1
+    tiled = {"tiled": True, "blockxsize": 256, "blockysize": 256} | profile
+    images = (write(folder / f"{name}.tif", pixels, **tiled) for name, pixels in (("before", before), ("after", after)))
+    return DrawnPair(*images, write(folder / "truth.tif", truth))
 
 
 def write(path: Path, pixels: np.ndarray, *, crs: str | None = UTM, grid: Affine | None = GRID, **profile: Any) -> Path:
@@ -104,3 +80,60 @@ def write(path: Path, pixels: np.ndarray, *, crs: str | None = UTM, grid: Affine
         if alpha:
             raster.colorinterp = (ColorInterp.red, ColorInterp.green, ColorInterp.blue, ColorInterp.alpha)
     return path
+
+
+def job(before: Path, after: Path, **settings: Any) -> SceneJob:
+    raw_settings = {
+        "before": str(before), "after": str(after), "out": str(before.parent / "out"), "artifact": "regions",
+    }  # fmt: skip
+    return load(SceneJob, None, raw_settings | settings)
+
+
+def pair(folder: Path, **after: Any) -> tuple[Path, Path]:
+    """An image, and the same with other properties."""
+    pixels = ground()[:SIDE, :SIDE]
+    return write(folder / "before.tif", pixels), write(folder / "after.tif", **{"pixels": pixels} | after)
+
+
+class DifferenceCaptioner(Captioner):
+    """What differs by more than 30 in a channel changed: its change map is 1 there. Red is a building, everything else
+    a road.
+
+    Args:
+        classes: it has class maps.
+        log: a file that gets a line for each pair.
+        pause: seconds per batch.
+    """
+
+    capabilities: frozenset[Capability] = frozenset({"map"})
+    trained_on: str | None = None
+
+    def __init__(self, classes: bool = False, log: Path | None = None, pause: float = 0.0) -> None:
+        self.classes, self.log, self.pause = classes, log, pause
+
+    def _describe(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
+    ) -> list[Description]:
+        assert options.change_map
+        time.sleep(self.pause)
+        if self.log is not None:
+            with self.log.open("a") as file:
+                file.write("pair\n" * len(befores))
+        return [self._described(before, after) for before, after in zip(befores, afters, strict=True)]
+
+    def _described(self, before: np.ndarray, after: np.ndarray) -> Description:
+        assert before.shape == after.shape
+        changed = abs(before.astype(int) - after).max(axis=2) > 30
+        red = after[..., 0].astype(int) > after[..., 1].astype(int) + 60
+        text = "a building appeared" if (changed & red).any() else "a road appeared"
+        extras: dict[str, Any] = {}
+        if self.classes:
+            extras["class_map"] = ClassMap(np.where(changed, np.where(red, 2, 1), 0).astype(np.uint8), NAMES)
+        caption = text if changed.any() else "there is no change"
+        return Description((Candidate(caption, -0.1),), change_map=changed.astype(np.float32), **extras)
+
+
+class CaptionerWithoutMap(DifferenceCaptioner):
+    """It has no capability."""
+
+    capabilities: frozenset[Capability] = frozenset()

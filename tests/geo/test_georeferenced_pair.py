@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import rasterio
-from rasterio.features import rasterize
 from rasterio.transform import Affine
 from rasterio.warp import transform_geom
 
@@ -17,16 +15,14 @@ from idc.captioning.contract import Candidate, Description
 from idc.data.pipeline import run_local
 from idc.geo.georeferenced_pair import MOST_POLYGONS, GeoreferencedChanges, decode_georeferenced, georeferenced_changes
 from idc.geo.scene_job import caption_scene
-from tests.geo.pairs import SIDE, job, pair
-from tests.geo.scenes import UTM, DrawnPair, draw_pair, ground, write
-from tests.geo.toy import DifferenceCaptioner
+from tests.geo.scenes import SIDE, UTM, DifferenceCaptioner, DrawnPair, draw_pair, job, pair, write
 
 MOST = 10**7
 
 
-def changes_of(before: bytes, after: bytes, classes: bool = True) -> GeoreferencedChanges:
+def changes_of(before: bytes, after: bytes) -> GeoreferencedChanges:
     pixels, grid = decode_georeferenced(before, after, MOST)
-    [description] = DifferenceCaptioner(classes).describe([pixels.before], [pixels.after], change_map=True)
+    [description] = DifferenceCaptioner(classes=True).describe([pixels.before], [pixels.after], change_map=True)
     return georeferenced_changes(description, grid)
 
 
@@ -42,7 +38,7 @@ def test_polygons_and_sentence_are_those_of_the_job(drawn: DrawnPair, tmp_path: 
     scene = job(drawn.before, drawn.after, out=str(tmp_path / "out"), tile=1024)
     result = caption_scene(scene, partial(run_local, progress=False), load=lambda: DifferenceCaptioner(classes=True))
     written = json.loads((tmp_path / "out" / "changes.geojson").read_text())["features"]
-    assert changes.sentence == result.sentence
+    assert changes.sentence == result.summary["sentence"]
     assert [feature["geometry"] for feature in changes.geojson["features"]] == [
         feature["geometry"] for feature in sorted(written, key=lambda feature: -feature["properties"]["area_m2"])
     ]
@@ -50,17 +46,6 @@ def test_polygons_and_sentence_are_those_of_the_job(drawn: DrawnPair, tmp_path: 
     properties = [feature["properties"] for feature in changes.geojson["features"]]
     assert {each["class"]: each for each in properties} == by_class
     assert by_class.keys() == {"road", "building"}
-
-
-def test_a_large_pair_is_outlined_on_a_coarser_grid_where_the_truth_is(tmp_path: Path) -> None:
-    drawn = draw_pair(tmp_path, 2300)
-    changes = changes_of(drawn.before.read_bytes(), drawn.after.read_bytes(), classes=False)
-    with rasterio.open(drawn.truth) as raster:
-        truth = raster.read(1) > 0
-        shapes = [transform_geom("EPSG:4326", raster.crs, each["geometry"]) for each in changes.geojson["features"]]
-        mask = rasterize(shapes, truth.shape, transform=raster.transform) > 0
-    assert (mask & truth).sum() / (mask | truth).sum() > 0.9
-    assert {feature["properties"]["class"] for feature in changes.geojson["features"]} == {"change"}
 
 
 def test_position_and_corners_in_a_wide_pair_on_a_turned_grid(tmp_path: Path) -> None:
@@ -93,22 +78,17 @@ def test_of_very_many_polygons_the_largest_are_kept_and_the_others_counted(tmp_p
     dots[60, 0:19] = 1  # ten of the dots, joined
     changes = georeferenced_changes(Description((Candidate("dots", -1.0),), change_map=dots), grid, min_area=0)
     areas = [feature["properties"]["area_m2"] for feature in changes.geojson["features"]]
-    assert len(areas) == MOST_POLYGONS
+    assert [feature["id"] for feature in changes.geojson["features"]] == list(range(1, MOST_POLYGONS + 1))
     assert areas[0] == pytest.approx(max(areas)) == pytest.approx(19 * 0.25, rel=0.01)
     assert changes.geojson["left_out"] == (SIDE // 2) ** 2 - 9 - MOST_POLYGONS
     assert changes.sentence.startswith("3,591 changes, ")
 
 
-def test_a_damaged_file_and_too_many_pixels_are_refused(tmp_path: Path) -> None:
+def test_refusals_name_the_file_as_the_client_does(tmp_path: Path) -> None:
     before, after = (path.read_bytes() for path in pair(tmp_path))
     with pytest.raises(ValueError, match=r"^after.tif is damaged in rows"):
         decode_georeferenced(before, after[: len(after) // 2], MOST)
-    with pytest.raises(ValueError, match=r"^after.tif cannot be read as a GeoTIFF"):
-        decode_georeferenced(before, b"II*\0 no TIFF", MOST)
-    with pytest.raises(ValueError, match=r"before.tif has 120 x 120 pixels, more than max_pixels=14000"):
+    with pytest.raises(ValueError, match=r"^b.tif cannot be read as a GeoTIFF.* rio convert b.tif b_converted.tif"):
+        decode_georeferenced(before, b"II*\0 no TIFF", MOST, ("a.tif", "b.tif"))
+    with pytest.raises(ValueError, match=r"before.tif has 120 x 120 pixels, more than max_pixels=14000.*a setting of"):
         decode_georeferenced(before, after, 14_000)
-    named = write(tmp_path / "named.tif", ground()[:SIDE, :SIDE])
-    with rasterio.open(named, "r+") as raster:
-        raster.update_tags(ns="OVERVIEWS", OVERVIEW_FILE="/etc/passwd")
-    with pytest.raises(ValueError, match=r"after.tif names a file of overviews, which is not opened"):
-        decode_georeferenced(before, named.read_bytes(), MOST)

@@ -19,13 +19,12 @@ import idc
 from idc.captioning.loading import DEFAULTS, LoadConfig
 from idc.data.images import decode_image
 from serve.api import create_api
-from serve.backend import EncodedPair, ModelStatus, Options, PairResult
+from serve.backend import EncodedPair, ModelStatus, Options, PairResult, TextCallback
 from serve.captioner import ServedCaptioner
 from serve.config import LimitsConfig, ServeConfig
 from serve.decoding import Decoders
 from serve.gate import Drain
 from serve.listener import Connections, limited_server
-from serve.pieces import TextCallback
 from serve.versions import Resolver
 from tests.serve.bodies import Pair
 from tests.serve.waiting import PATIENCE_S
@@ -78,7 +77,7 @@ class LocalBackend:
 
     async def models(self) -> list[ModelStatus]:
         return [
-            ModelStatus(name, version, capabilities=loaded and loaded.capabilities)
+            loaded.status(name, version) if loaded else ModelStatus(name, version)
             for name, version in self._versions.items()
             for loaded in [self.captioners.get(name)]
         ]

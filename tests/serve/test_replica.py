@@ -29,7 +29,7 @@ from idc.systems import OBJECTS, REGIONS
 from serve.backend import EncodedPair, Options, PairResult
 from serve.batching import Batcher
 from serve.captioner import ServedCaptioner
-from serve.context import RequestContext
+from serve.log import RequestContext
 from serve.decoding import Decoders, PixelRoom
 from serve.deployment.model import Model
 from serve.deployment.scaling import PAIRS, by_pairs
