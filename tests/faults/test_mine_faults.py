@@ -19,9 +19,7 @@ def run(monkeypatch: pytest.MonkeyPatch, images: Path, out: Path, *settings: str
     mine_pairs.main()
 
 
-def test_unreadable_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unreadable_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     images, out = tmp_path / "images", tmp_path / "out"
     write_images(images, scenes=4)
     (images / "cut.png").write_bytes(next(images.rglob("*.png")).read_bytes()[:100])

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from idc.data.config import AccessConfig, ValidateJob
+from idc.data.image_cells import cell_bytes
 from idc.data.images import ImageError
-from idc.data.readers.base import cell_bytes
 from idc.data.rows import open_rows
 from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.run import validate
