@@ -23,9 +23,9 @@ from idc.captioning.loading import LoadConfig
 from idc.captioning.objects_config import ObjectsConfig
 from idc.config import missing
 from idc.data.files import Reader
+from idc.data.image_cells import cell_bytes, cell_name
 from idc.data.images import MAX_PIXELS, ImageError, decode_image
 from idc.data.pipeline import Batch, good_rows, num_rows
-from idc.data.readers.base import cell_bytes, cell_name
 from idc.systems import untrained_captioner
 
 Item = TypeVar("Item")

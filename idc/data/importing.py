@@ -9,10 +9,11 @@ from typing import Any
 
 from idc.data import files
 from idc.data.config import ImportConfig, ImportJob
+from idc.data.image_cells import cell_bytes, cell_name
 from idc.data.images import CheckedImage, ImageError, check_image
 from idc.data.pipeline import Batch, StageSpec, good_rows
 from idc.data.readers import open_reader
-from idc.data.readers.base import COLUMNS, SPLIT_NAMES, PairReader, cell_bytes, cell_name, printable
+from idc.data.readers.base import COLUMNS, SPLIT_NAMES, PairReader, printable
 from idc.data.readers.default_splits import with_default_splits
 from idc.data.readers.layouts import with_layout
 from idc.data.schema import CAPTION_ORIGINS, PAIR_SCHEMA_VERSION, SPLITS, caption_origins, meta_text, pair_arrow_schema

@@ -6,9 +6,10 @@ from collections import Counter
 from pathlib import PurePosixPath
 
 from idc.data import files
+from idc.data.image_cells import cell_bytes
 from idc.data.images import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES, ImageError
 from idc.data.pipeline import Batch
-from idc.data.readers.base import cell_bytes, printable
+from idc.data.readers.base import printable
 from idc.data.store import fingerprint
 
 

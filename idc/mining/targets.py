@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from idc.data.files import Reader
+from idc.data.image_cells import cell_bytes
 from idc.data.images import ImageError, stored_bytes
 from idc.data.manifest import AnyPath
 from idc.data.mapped_rows import MappedRows
 from idc.data.pipeline import Batch, with_errors
-from idc.data.readers.base import cell_bytes
 from idc.data.schema import ChangePair
 from idc.mining.config import FeatureThresholds, MiningConfig
 from idc.mining.features_folder import FEATURES, LENGTHS, to_matrix

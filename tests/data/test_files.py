@@ -10,8 +10,8 @@ import pytest
 from pyarrow import fs
 
 from idc.data import files
+from idc.data.image_cells import cell_bytes
 from idc.data.images import ImageError
-from idc.data.readers.base import cell_bytes
 from idc.data.store import iter_rows, read_rejects
 from tests.data.readers.test_own import picture, prepare, put
 

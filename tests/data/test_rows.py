@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from idc.data.image_cells import cell_bytes
 from idc.data.images import decode_image
-from idc.data.readers.base import cell_bytes
 from idc.data.rows import InputRows, open_rows
 from idc.data.schema import ChangePair
 from tests.data.readers.test_own import picture

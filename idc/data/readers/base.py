@@ -1,4 +1,4 @@
-"""Shared parts of all readers: the columns of their rows, the protocol, images in cells, notes about unread files.
+"""Shared parts of all readers: the columns of their rows, the protocol, what names may reach, notes about unread files.
 
 A reader is a :class:`PairReader`: a source whose chunks have the columns :data:`COLUMNS`, with images still as file
 names. :class:`idc.data.importing.LoadPairs` reads and checks the images. Rejects have these codes:
@@ -28,12 +28,9 @@ from typing import Any, Protocol
 
 from idc.data import files
 from idc.data.config import AccessConfig
-from idc.data.images import FORMAT_NAMES, MAX_BYTES, ImageError
+from idc.data.images import FORMAT_NAMES
 from idc.data.pipeline import Batch, Source
 from idc.data.schema import CAPTION_ORIGINS, SPLITS
-
-_LONGEST_NAME = 300
-"""Most characters of a file name in a message."""
 
 COLUMNS = (
     *("pair_id", "before", "after", "captions", CAPTION_ORIGINS, "change_type", "split", "mask", "source", "meta"),
@@ -112,35 +109,3 @@ def printable(text: str) -> str:
 def rows_to_batch(rows: list[dict[str, Any]]) -> Batch:
     """Rows with some of :data:`COLUMNS` as a batch with all of them."""
     return {name: [row.get(name) for row in rows] for name in COLUMNS}
-
-
-def cell_bytes(cell: Any, reader: files.Reader) -> bytes:
-    """The encoded image that a table's cell contains or names.
-
-    Raises:
-        ImageError: "missing file" (also of an empty cell), "outside the source", "too many bytes", "unreadable file",
-            or "bad row" for a cell of another type.
-    """
-    if cell is None or cell == "":
-        raise ImageError("missing file")
-    if not isinstance(cell, bytes | str):
-        raise ImageError("bad row", "neither the name of a file nor the bytes of an image")
-    try:
-        return reader.read(cell, MAX_BYTES) if isinstance(cell, str) else cell
-    except FileNotFoundError as exc:
-        raise ImageError("missing file") from exc
-    except files.OutsideSource as exc:
-        raise ImageError("outside the source", str(exc)) from exc
-    except files.TooLarge as exc:
-        raise ImageError("too many bytes", str(exc)) from exc
-    except (OSError, ValueError) as exc:
-        raise ImageError("unreadable file", f"{type(exc).__name__}: {exc}") from exc
-
-
-def cell_name(cell: Any) -> str:
-    """How error messages refer to the image of such a cell."""
-    if isinstance(cell, bytes):
-        return "bytes in the table"
-    if isinstance(cell, str) and cell:
-        return cell if len(cell) <= _LONGEST_NAME else cell[:_LONGEST_NAME] + "..."
-    return "the cell is empty" if cell is None or cell == "" else f"the cell has a {type(cell).__name__}"

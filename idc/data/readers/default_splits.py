@@ -25,9 +25,10 @@ from typing import Any
 
 from idc.data import files
 from idc.data.config import Format, ImportConfig
+from idc.data.image_cells import cell_bytes
 from idc.data.images import ImageError, stored_bytes
 from idc.data.pipeline import Batch, good_rows, with_errors
-from idc.data.readers.base import SPLIT_NAMES, PairReader, cell_bytes
+from idc.data.readers.base import SPLIT_NAMES, PairReader
 from idc.data.readers.parquet import ParquetReader
 from idc.data.schema import SPLITS
 from idc.data.validation.duplicates import digest
