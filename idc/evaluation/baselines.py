@@ -73,8 +73,8 @@ def best_constant(
     references: Mapping[str, Sequence[str]],
     candidates: Sequence[str],
     tokens: Callable[[Sequence[str]], list[str]] = tokenize,
-) -> tuple[str, float]:
-    """The candidate with the best CIDEr-D as the caption of every id, and that CIDEr.
+) -> str:
+    """The candidate with the best CIDEr-D as the caption of every id.
 
     Args:
         references: id -> reference captions.
@@ -84,9 +84,7 @@ def best_constant(
         raise ValueError("no training captions to choose a constant caption from; set constant_candidates=0")
     rest = iter(tokens([caption for captions in references.values() for caption in captions]))
     split = {name: [next(rest) for _ in captions] for name, captions in references.items()}
-    scores = constant_cider(split, tokens(candidates))
-    best = int(np.argmax(scores))
-    return candidates[best], float(scores[best])
+    return candidates[int(np.argmax(constant_cider(split, tokens(candidates))))]
 
 
 def best_wording(
@@ -159,21 +157,16 @@ def constant_cider(references: Mapping[str, Sequence[str]], candidates: Sequence
     return scores
 
 
-def nearest_captions(
-    train: Iterable[Mapping[str, Any]], evaluated: Iterable[Mapping[str, Any]]
-) -> dict[str, tuple[str, str]]:
-    """For each evaluated pair the nearest training pair and its first caption.
+def nearest_captions(train: Iterable[Mapping[str, Any]], evaluated: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """For each evaluated pair the first caption of the nearest training pair.
 
     A pair is described by three pictures of 16x16 pixels: the mean of before and after, their difference with its sign,
     and its absolute value (averaged after it was taken, so that small changes stay visible). Each of the three is
     scaled to the same mean square over the evaluated pairs; the distance is Euclidean. Training pairs are streamed.
 
     Args:
-        train: rows with ``pair_id``, ``before``, ``after`` (encoded images) and ``captions``; without captions skipped.
+        train: rows with ``before``, ``after`` (encoded images) and ``captions``; without captions skipped.
         evaluated: rows with ``pair_id``, ``before``, ``after``.
-
-    Returns:
-        evaluated pair id -> (training pair id, caption).
 
     Raises:
         ValueError: no training pair has a caption, or an image cannot be read.
@@ -191,18 +184,18 @@ def nearest_captions(
     scale = 1.0 / np.maximum(np.sqrt((wanted**2).mean(axis=(0, 2))), 1e-6)[:, None]
     wanted = (wanted * scale).reshape(len(ids), -1)
     best = np.full(len(ids), np.inf, np.float32)
-    owner: dict[str, tuple[str, str]] = {}
-    for names, block in _blocks(train):
+    caption_of: dict[str, str] = {}
+    for captions, block in _blocks(train):
         features = ((block - centre) * scale).reshape(len(block), -1)
         distance = (features**2).sum(1)[None, :] - 2.0 * wanted @ features.T  # up to |wanted|^2, the same for a row
         nearest = distance.argmin(axis=1)
         value = distance[np.arange(len(ids)), nearest]
         for row_index in np.flatnonzero(value < best):
             best[row_index] = value[row_index]
-            owner[ids[row_index]] = names[nearest[row_index]]
-    if not owner:
+            caption_of[ids[row_index]] = captions[nearest[row_index]]
+    if not caption_of:
         raise ValueError("no training pair has a caption, so there is no nearest one; set nearest_train_pairs=0")
-    return {name: owner[name] for name in ids}
+    return {name: caption_of[name] for name in ids}
 
 
 def pair_pictures(before: bytes, after: bytes) -> np.ndarray:
@@ -226,16 +219,12 @@ def _thumbnail(pixels: np.ndarray) -> np.ndarray:
     return resize_image(pixels, THUMBNAIL).astype(np.float32) / 255.0
 
 
-def _blocks(train: Iterable[Mapping[str, Any]]) -> Iterator[tuple[list[tuple[str, str]], np.ndarray]]:
+def _blocks(train: Iterable[Mapping[str, Any]]) -> Iterator[tuple[tuple[str, ...], np.ndarray]]:
     # A block holds small pictures, not the images.
-    pairs = (
-        ((row["pair_id"], row["captions"][0]), pair_pictures(row["before"], row["after"]))
-        for row in train
-        if row["captions"]
-    )
+    pairs = ((row["captions"][0], pair_pictures(row["before"], row["after"])) for row in train if row["captions"])
     while block := list(islice(pairs, _BATCH)):
-        names, pictures = zip(*block, strict=True)
-        yield list(names), np.stack(pictures)
+        captions, pictures = zip(*block, strict=True)
+        yield captions, np.stack(pictures)
 
 
 def training_of(artifact: str) -> Training | None:

@@ -290,10 +290,9 @@ def _nearest(job: EvaluateJob, train: Sequence[ev.Prediction], cache: ScoreCache
 
     def search() -> dict[str, str]:
         logs.event("evaluation", "searching the nearest training pairs")
-        matches = baselines.nearest_captions(
+        return baselines.nearest_captions(
             _rows(pairs, "train", job.nearest_train_pairs, columns), _rows(pairs, job.split, job.max_pairs, columns)
         )
-        return {name: caption for name, (_, caption) in matches.items()}
 
     depends_on = [manifest.fingerprint, job.nearest_train_pairs, job.split, job.max_pairs]
     captions: dict[str, str] = cache.get("nearest-captions", depends_on, search)

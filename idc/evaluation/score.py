@@ -131,7 +131,7 @@ def evaluate_captions(
             values["baselines"][CONSTANT] = baseline(
                 CONSTANT,
                 tokenised(constant_candidates),
-                lambda: baselines.best_constant(references, constant_candidates, protocol.tokens)[0],
+                lambda: baselines.best_constant(references, constant_candidates, protocol.tokens),
             )
         if near is not None:
             inputs = [list(near), tokenised(list(near.values()))]

@@ -50,10 +50,9 @@ def test_the_cider_of_a_constant_is_pycocoevalcaps() -> None:
 def test_the_best_constant_beats_every_other_candidate() -> None:
     given = references(40, seed=1)
     candidates = [captions[0] for captions in given.values()]
-    best, value = best_constant(given, candidates)
+    value = coco.cider(given, dict.fromkeys(given, best_constant(given, candidates)))
     for text in candidates:
         assert coco.cider(given, dict.fromkeys(given, text)) <= value + 1e-9
-    assert coco.cider(given, dict.fromkeys(given, best)) == pytest.approx(value, abs=1e-9)
     with pytest.raises(ValueError, match="no training captions"):
         best_constant(given, [])
 
@@ -96,15 +95,13 @@ def test_the_nearest_pair_has_the_same_change_at_the_same_place() -> None:
     evaluated = [pair(f"e {n}", noisy, with_square(scene, at[0] + 1, at[1] - 1)) for n, at in places.items()]
     evaluated.append(pair("e drop", with_square(noisy, 34, 50), scene))
     found = nearest_captions(iter(train), iter(evaluated))
-    assert found == {f"e {n}": (f"t {n}", f"added {n}") for n in places} | {
-        "e drop": ("d bottom right", "removed bottom right")
-    }
+    assert found == {f"e {n}": f"added {n}" for n in places} | {"e drop": "removed bottom right"}
 
 
 def test_images_of_different_sizes_are_compared_and_no_captions_are_an_error() -> None:
     rng = np.random.default_rng(2)
     mixed = [pair("a", picture(rng, (40, 40)), picture(rng, (20, 30)), ("x",))]
-    assert nearest_captions(mixed, mixed) == {"a": ("a", "x")}
+    assert nearest_captions(mixed, mixed) == {"a": "x"}
     with pytest.raises(ValueError, match="no training pair has a caption"):
         nearest_captions([pair("b", picture(rng), picture(rng))], mixed)
     assert nearest_captions(mixed, []) == {}
@@ -117,7 +114,7 @@ def test_blocks_do_not_change_who_is_nearest(monkeypatch: pytest.MonkeyPatch) ->
     whole = nearest_captions(train, evaluated)
     monkeypatch.setattr(baselines, "_BATCH", 2)
     assert nearest_captions(train, evaluated) == whole
-    assert nearest_captions(train, train)["t5"] == ("t5", "caption 5")
+    assert nearest_captions(train, train)["t5"] == "caption 5"
 
 
 # ------------------------------------------------------------------------------------------------- the trained baseline
