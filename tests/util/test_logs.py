@@ -13,6 +13,7 @@ import pytest
 
 from idc.util import logs
 from idc.util.progress import Progress, tracked
+from idc.util.redaction import redacted
 
 ROOT = Path(__file__).parents[2]
 
@@ -90,3 +91,7 @@ def test_progress_in_a_job_log_is_a_few_plain_lines(capsys: pytest.CaptureFixtur
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert lines[0].startswith("step 100/100  loss 1.5  ")
+
+
+def test_of_a_secret_that_holds_another_nothing_is_left() -> None:
+    assert redacted("key: first-second-third", "second-third", "first-second-third") == "key: ***"
