@@ -29,11 +29,10 @@ from idc.systems import OBJECTS, REGIONS
 from serve.backend import EncodedPair, Options, PairResult
 from serve.batching import Batcher
 from serve.captioner import ServedCaptioner
-from serve.log import RequestContext
 from serve.decoding import Decoders, PixelRoom
 from serve.deployment.model import Model
 from serve.deployment.scaling import PAIRS, by_pairs
-from serve.log import forward, log
+from serve.log import RequestContext, forward, log
 from serve.prometheus import ServingMetrics
 from tests.serve.bodies import BOTTLES, RENDERED, picture
 from tests.serve.local import described, local_config
