@@ -11,6 +11,7 @@ from idc.captioning.loading import AUTO, CaptionerLoader, LoadConfig
 from idc.config import ConfigModel
 from idc.util.loopback import is_loopback
 from serve.backend import ModelStatus
+from serve.port import SharedPort
 from serve.versions import SCHEME, Resolver
 
 
@@ -147,3 +148,7 @@ class CommandConfig(ServeConfig):
                     CaptionerLoader(source, self.loading)  # its base model is here, and the right one
             except ValueError as error:
                 yield f"models.{name}: {error}"
+        try:
+            SharedPort(self.host, self.port).close()
+        except ValueError as error:
+            yield f"port: {error}"

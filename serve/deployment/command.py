@@ -52,7 +52,7 @@ def run_server(config: CommandConfig) -> None:
     the end; a second SIGINT does not wait for them."""
     try:
         port = SharedPort(config.host, config.port)
-    except ValueError as error:
+    except ValueError as error:  # taken since the config was checked
         refuse([f"port: {error}"])
     _set_environment()
     import ray
