@@ -35,7 +35,7 @@ from functools import partial
 from pathlib import Path
 
 from cluster.config import ClusterConfig
-from idc.config import cli, command, setting
+from idc.config import cli, command, refuse, setting
 from idc.evaluation.config import AnswersJob, AskJob, EvaluateJob
 
 
@@ -101,9 +101,13 @@ def captions_command() -> None:
     from idc.report.run_page import evaluation_page
     from idc.training.artifact import CALIBRATION
 
-    if job.artifact is not None:
-        job = job.model_copy(update={"artifact": artifact_folder(job.artifact, job.objects)})
-    if not args.overwrite and (evaluation := finished_evaluation(job)) is not None:
+    try:
+        if job.artifact is not None:
+            job = job.model_copy(update={"artifact": artifact_folder(job.artifact, job.objects)})
+        evaluation = None if args.overwrite else finished_evaluation(job)
+    except (ValueError, OSError) as error:
+        refuse([str(error)])
+    if evaluation is not None:
         print(f"done before: {job.out}")
     else:
         runner = partial(run_chunks, args.local or job.actors == 1, job.cluster, job=job)

@@ -101,9 +101,9 @@ def intervals(
 
 
 class ScoreDifference(BaseModel):
-    """One metric of two systems on the same pairs; fractions."""
+    """One metric of two systems on the same pairs; fractions. Further fields are ignored: registries keep promotions
+    of before, with p values."""
 
-    model_config = ConfigDict(extra="forbid")
     a: float
     b: float
     difference: float
