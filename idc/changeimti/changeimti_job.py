@@ -28,7 +28,7 @@ Read = TypeVar("Read")
 _VERSION = 1
 """Part of the folder's fingerprint; to be raised if the same pairs and settings would give other rows."""
 _COLUMNS = ["pair_id", "before", "after", "captions", "change_type", "split", "mask", "source", "meta"]
-_ROW_INDEPENDENT_SETTINGS = {"pairs", "out", "workers", "max_reject_share", "show"}
+_ROW_INDEPENDENT_SETTINGS = {"pairs", "out", "workers", "max_reject_share"}
 """Settings that do not change a row; the pairs count by their own fingerprint."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import random
 import sys
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ import torch
 
 from cluster.promotion import describe_promotion, promote, register, status
 from cluster.promotion_config import PromoteJob, RegisterJob
-from cluster.registry import Promotion, Registry
+from cluster.registry import PROMOTION_TAG, Promotion, Registry
 from cluster.tracking import MlflowTracker
 from idc.config import ConfigError, load
 from idc.data.store import fingerprint
@@ -255,6 +256,21 @@ def test_the_jobs_register_what_captions_and_nothing_else(
         run("promote", "--rollback")
     (move,) = place.registry.history()
     assert move.command == f"python jobs/promote.py tracking_uri={place.uri}"
+
+
+def test_promotions_of_before_with_p_values_are_read(place: Place) -> None:
+    place.add(1.0, wrong=20)
+    place.promote()
+    place.add(2.0, wrong=5)
+    second = place.promote()
+    client, name = place.registry.client, place.registry.name
+    tags = client.get_registered_model(name).tags
+    key = max(tag for tag in tags if tag.startswith(PROMOTION_TAG))
+    promotion = json.loads(tags[key])
+    promotion["decision"]["difference"]["p"] = 0.001
+    client.set_registered_model_tag(name, key, json.dumps(promotion))
+    assert place.registry.history()[-1] == second
+    assert place.promote(rollback=True).new == 1
 
 
 # -- at once --------------------------------------------------------------------------------------------------------

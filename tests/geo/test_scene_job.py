@@ -128,6 +128,16 @@ def test_the_result_does_not_depend_on_the_tiles(tile: int, overlap_: int, small
     assert len(features_of(tmp_path / "out")) == 1
 
 
+def test_small_parts_are_left_out_by_their_area_on_the_ground(small: DrawnPair, tmp_path: Path) -> None:
+    result = caption(small, tmp_path / "out", min_area=600.9)
+    assert result.summary["sentence"] == "No change of at least 601 m² was found."
+    assert features_of(tmp_path / "out") == []
+    with rasterio.open(tmp_path / "out" / "changes.tif") as raster:
+        assert not raster.read(1).any()
+    result = caption(small, tmp_path / "out", min_area=600.4, overwrite=True)
+    assert result.summary["changes"] == 1
+
+
 def test_where_there_is_no_data_nothing_changed(tmp_path: Path) -> None:
     after = np.tile(ground(), (3, 3, 1))
     before = after.copy()

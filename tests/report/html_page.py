@@ -60,6 +60,3 @@ class HtmlPage(HTMLParser):
             self.text += data + " "
         if {"td", "th"} & set(self.open):
             self.rows[-1][-1][1] += data.strip()
-
-    def with_class(self, name: str) -> list[tuple[str, dict[str, str | None]]]:
-        return [(tag, attrs) for tag, attrs in self.tags if name in (attrs.get("class") or "").split()]

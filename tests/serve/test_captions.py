@@ -15,14 +15,20 @@ from typing import Any
 import httpx2
 import numpy as np
 import pytest
+from rasterio.crs import CRS
+from rasterio.transform import Affine
 
+from idc.captioning.apply import CaptionedPair, Pixels
 from idc.captioning.class_counts import count_classes
-from idc.captioning.contract import draw_map
+from idc.captioning.contract import Candidate, Description, draw_map
 from idc.captioning.loading import SHIPPED_SATELLITE
+from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import decode_image, encode_png
-from idc.geo.georeferenced_pair import decode_georeferenced, georeferenced_changes
+from idc.geo.georeferenced_pair import PixelGrid, decode_georeferenced, georeferenced_changes
 from idc.training.artifact import artifact_identity
 from serve.api import create_api
+from serve.backend import Options
+from serve.captioner import captioned
 from serve.gate import Drain
 from serve.schema import CaptionAnswer, ErrorAnswer, StreamEnd
 from tests.geo.scenes import ground as aerial_ground
@@ -220,6 +226,18 @@ def test_a_stream_has_the_results_as_they_are_done(client: httpx2.Client, held: 
     assert (reply.status_code, code_of(reply)) == (400, "no_pair_captioned")
 
 
+def test_a_stream_without_captions_names_the_first_pair_also_if_another_fails_first(
+    client: httpx2.Client, held: LocalBackend
+) -> None:
+    late = Pair(HELD_PAIR.before, DAMAGED.after)
+    with client.stream("POST", CAPTIONS, **upload(late, Pair(b"", PAIR.after), stream=True)) as reply:
+        arriving = (event for event in events(reply) if event[0] != ":")
+        assert next(arriving)[1]["index"] == 1
+        held.go_on.set()
+        ((name, data),) = arriving
+    assert (name, data["error"]["code"], data["error"]["param"]) == ("error", "no_pair_captioned", "pairs.0.after")
+
+
 def test_a_cold_start_is_waited_for_with_comments_and_may_fail_late(client: httpx2.Client, held: LocalBackend) -> None:
     damaged = upload(Pair(HELD_PAIR.before, DAMAGED.after), stream=True)
     with client.stream("POST", CAPTIONS, **damaged) as reply:
@@ -412,3 +430,16 @@ def test_the_document_has_every_operation_and_its_page_may_load_its_scripts(clie
     for source in re.findall(r'(?:src|href)="(https://[^/"]+)', page.text):
         assert source in policy
     assert "https://" not in client.get("/").headers["content-security-policy"]
+
+
+def test_a_change_without_degrees_refuses_its_pair_alone() -> None:
+    """Of a coordinate system that gives longitude and latitude where it was checked, and none around a change."""
+    wkt = CRS.from_string("+proj=adams_ws2 +datum=WGS84").to_wkt()
+    grid = PixelGrid(Affine(1, 0, 0, 0, -1, 0), wkt, np.ones((24, 24), bool))
+    changed = np.zeros((24, 24), np.float32)
+    changed[20:23] = 1
+    image = np.zeros((24, 24, 3), np.uint8)
+    pair = CaptionedPair(Pixels(image, image), Description((Candidate("new", -1.0),), change_map=changed))
+    error = captioned(pair, Options(), grid, ObjectsConfig()).error or ""
+    assert error.startswith("after: the coordinate system ")
+    assert "gives no longitude and latitude" in error

@@ -28,7 +28,7 @@ from serve.backend import Options, Overloaded
 from serve.config import CommandConfig, ServeConfig
 from serve.deployment.command import absolute_folder
 from serve.deployment.model import Model
-from serve.versions import Resolver
+from serve.versions import Resolver, absolute_uri
 from tests.serve.command import free_port
 from tests.serve.local import local_config
 from tests.serve.waiting import in_loop
@@ -256,6 +256,12 @@ def test_what_is_missing_is_named_with_the_way_out(registry: Registry, monkeypat
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     with pytest.raises(ValueError, match="need tracking_uri"):
         Resolver(None).resolve("models:/captioner/1")
+
+
+def test_a_database_is_found_from_other_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert absolute_uri("sqlite:///runs/mlflow.db") == f"sqlite:///{tmp_path}/runs/mlflow.db"
+    assert absolute_uri("http://mlflow:5000") == "http://mlflow:5000"
 
 
 def test_a_model_of_the_hub_is_looked_up_once_and_has_a_version_by_its_contents(

@@ -110,11 +110,11 @@ class Trial(TrainingTrial):
 
 def _questions_step(trial: Trial, content: str) -> Step:
     job = trial.questions.model_copy(update={"pairs": trial.pairs, "splits": _ALL_SPLITS})
-    settings = job.model_dump(mode="json", exclude={"pairs", "out", "workers", "show", "max_reject_share"})
+    settings = job.model_dump(mode="json", exclude={"pairs", "out", "workers", "max_reject_share"})
     return Step(
         name=f"questions-{fingerprint(content, settings)[:12]}",
         entry=f"{__name__}:build_questions",
-        payload={**job.model_dump(mode="json"), "show": 0},
+        payload=job.model_dump(mode="json"),
     )
 
 
