@@ -72,7 +72,7 @@ def checked_evaluation(folder: str | Path, artifact: str | Path) -> ScoredVersio
     if evaluation.split == "train":
         raise ValueError(f"evaluation: {folder} is of training pairs; take a split that was held out")
     data = evaluation.protocol["data"]
-    if data.get("variant") not in (None, "cleaned"):
+    if data.get("variant") is not None:
         raise ValueError(f"evaluation: {folder} is of altered pairs ({data['variant']}); take the pairs as they are")
     return ScoredVersion(
         data_set=data["data_set"],

@@ -42,16 +42,14 @@ def describe_data(pairs: str) -> dict[str, str]:
 
     Returns:
         ``data_set``: the official layout that it was imported from, ``rendered``, or ``own``; ``fingerprint``; and
-        ``variant``, in words, if it is a robustness set or a cleaned variant of another folder.
+        ``variant``, in words, if it is a robustness set.
     """
     if Path(pairs).is_file():
         return {"data_set": OWN, "fingerprint": hashlib.sha256(Path(pairs).read_bytes()).hexdigest()[:20]}
     manifest = read_manifest(pairs)
     facts = {"fingerprint": manifest.fingerprint}
-    if "clean" in manifest.extra:
-        facts["variant"] = "cleaned"
     if isinstance(altered := manifest.extra.get("robustness"), dict):
-        facts["variant"] = ", ".join(filter(None, [facts.get("variant"), _altered(altered)]))
+        facts["variant"] = _altered(altered)
         kind = altered.get("data_set", OWN)
     else:
         kind = str(manifest.config.get("format", RENDERED if "render" in manifest.config else OWN))

@@ -61,7 +61,10 @@ def read_references(path: str | os.PathLike[str], allow_empty: bool = False) -> 
         is_single = captions is None and isinstance(row.get("caption"), str)
         captions = [row["caption"]] if is_single else captions
         if not isinstance(name, str) or not isinstance(captions, list) or not all(isinstance(c, str) for c in captions):
-            raise ValueError(f'{where}: not of the form {{"pair_id": ..., "captions": ["...", ...]}}')
+            raise ValueError(
+                f'{where}: not of the form {{"pair_id": ..., "captions": ["...", ...]}}. The annotations of a data set '
+                "are imported first (jobs/import_dataset.py); give the folder as pairs= in place of references="
+            )
         if not allow_empty and any(not caption.split() for caption in captions):
             raise ValueError(
                 f"{where}: pair {name!r} has an empty reference; remove it, or give protocol=spot_single, which counts "

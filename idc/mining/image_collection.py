@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from idc.data import files
 from idc.data.image_cells import cell_bytes
 from idc.data.images import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES, ImageError
+from idc.data.manifest import MANIFEST
 from idc.data.pipeline import Batch
 from idc.data.readers.base import printable
 from idc.data.store import fingerprint
@@ -46,7 +47,10 @@ class ImageCollection:
         if tree.outside:
             self.notes.append(f"left out: {len(tree.outside):,} links to folders outside of the collection")
         if not images:
-            raise ValueError(f"{folder} has no images: {'; '.join(self.notes) or 'it is empty'}")
+            why = "; ".join(self.notes) or "it is empty"
+            if (folder / MANIFEST).exists():
+                why = f"it is a data set folder (it has a {MANIFEST}); give the folder of the original images"
+            raise ValueError(f"{folder} has no images: {why}")
         self.names = [name for name, _ in images]
         self.fingerprint = fingerprint("files", [[printable(name), size] for name, size in images])
 

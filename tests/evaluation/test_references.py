@@ -68,6 +68,8 @@ def test_every_form_of_predictions_gives_the_same(name: str, content: Any, tmp_p
         ("r.json", '{"a": ["one"', r"r\.json: not JSON"),
         ("r.json", "3", "holds a int"),
         ("r.json", '{"a": [1]}', "entry 0: not of the form"),
+        ("LevirCCcaptions.json", '{"images": [{"filename": "train_000001.png", "sentences": []}]}',
+         r"imported first \(jobs/import_dataset.py\); give the folder as pairs="),
         ("r.json", '{"a": [" "]}', "pair 'a' has an empty reference"),
         ("r.json", '[["a", "b"]]', "entry 0: a list and not an object"),
         ("r.json", '{"annotations": {}}', "images and annotations have to be lists"),

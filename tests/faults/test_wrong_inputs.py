@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from idc.data.store import read_rejects
+from idc.data.store import MANIFEST, read_rejects
 from jobs import caption, mine_pairs
 from tests.conftest import Command
 from tests.docs.own_pairs import own_pairs
@@ -132,4 +132,7 @@ def test_a_folder_without_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "readme.txt").write_text("nothing here")
     with pytest.raises(SystemExit, match=r"has no images: left out: 1 \.txt files$"):
+        run(monkeypatch, tmp_path / "images", tmp_path / "out")
+    (tmp_path / "images" / MANIFEST).write_text("{}")
+    with pytest.raises(SystemExit, match=r"give the folder of the original images$"):
         run(monkeypatch, tmp_path / "images", tmp_path / "out")

@@ -245,26 +245,30 @@ class AnnotationReader:
 
     def __init__(self, format: Format, folder: files.Location, read: ReadPairs, config: ImportConfig) -> None:
         annotations = Annotations(folder, access(format, config))
-        self._rows = list(read(annotations, config))
-        if not self._rows:
+        rows = list(read(annotations, config))
+        if not rows:
             why = "; ".join(row["error"] for row in annotations.rejects[:3])
             raise ValueError(f"{folder} has no pair that can be read{': ' if why else ''}{why}")
         if "images" not in annotations.extra:  # else ``read`` counts its rows and looks for its images itself
-            annotations.extra["counts"] = _count(self._rows)
+            annotations.extra["counts"] = _count(rows)
             if config.images:
-                annotations.extra["images"] = _find_images(annotations, self._rows)
+                annotations.extra["images"] = _find_images(annotations, rows)
         self.extra = annotations.extra
-        self._rows += annotations.rejects
-        self._chunk_size = config.chunk_size
+        rejects, size = annotations.rejects, config.chunk_size
+        if format == "clevr_change":  # the pairs of a triple are in one chunk, all rejects in the last
+            size = max(2, size - size % 2)
+        else:
+            rows, rejects = rows + rejects, []
+        self._chunks = [rows[first : first + size] for first in range(0, len(rows), size)] + [rejects] * bool(rejects)
         self.reader = annotations.reader
         self.fingerprint = fingerprint(format, config.chunk_size, annotations.hash.hexdigest())
 
     @property
     def num_chunks(self) -> int:
-        return -(-len(self._rows) // self._chunk_size)
+        return len(self._chunks)
 
     def read(self, chunk_id: int) -> Batch:
-        return rows_to_batch(self._rows[chunk_id * self._chunk_size : (chunk_id + 1) * self._chunk_size])
+        return rows_to_batch(self._chunks[chunk_id])
 
 
 def _count(rows: Sequence[Row]) -> dict[str, dict[str, int]]:

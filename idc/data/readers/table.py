@@ -14,8 +14,8 @@
 ``source``, ``meta``    text; a JSON object
 ======================  ============================================================================================
 
-A row is a line, of an array an element; a quoted cell of CSV ends on its line. The file is in memory as it is on disk;
-its images are read chunk by chunk.
+A row is a line, of an array an element; a quoted cell of CSV ends on its line. The file is scanned once for ids and
+positions and then read chunk by chunk: memory is a few bytes per row.
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ from __future__ import annotations
 import codecs
 import csv
 import hashlib
+import io
 import json
 import re
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
 
 from idc.data import files
 from idc.data.pipeline import Batch
@@ -45,6 +49,8 @@ _ONE_VALUE = ("split", "change_type", "mask")
 """Columns in which the records of one pair must agree."""
 _DELIMITERS: tuple[str, ...] = (",", ";", "\t")
 _ARRAY_BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*(?:\{|\]|$)")
+_HEAD = 64 * 1024
+"""Bytes in which the begin of an array is looked for."""
 _BETWEEN = re.compile(r"[, \t\r\n]*")
 _DECODER = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
 """Finds the end of an element; whether it is a row is seen when it is read."""
@@ -76,15 +82,17 @@ class TableReader:
         self.reader = files.Reader(table.parent, access)
         if not table.is_file():
             raise ValueError(f"{table} is not a file; format={format} takes one table")
-        data = table.read()
-        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in data[:4]:
-            raise ValueError(f"{table} is UTF-16; save it as UTF-8 (in Excel: CSV UTF-8)")
-        lines = list(enumerate(data.splitlines(keepends=True), start=1))  # of bytes: LF, CRLF and CR end a line
-        self._header, self._delimiter = list[str](), ","
-        if format == "csv":
-            self._header, self._delimiter = self._csv_header(lines.pop(0)[1] if lines else b"")
-        array = format == "jsonl" and _ARRAY_BEGIN.match(data) is not None
-        self._scan(_array_elements(data) if array else lines)
+        with self._open() as stream:
+            head = stream.read(_HEAD)
+            if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in head[:4]:
+                raise ValueError(f"{table} is UTF-16; save it as UTF-8 (in Excel: CSV UTF-8)")
+            stream.seek(0)
+            is_array = format == "jsonl" and _ARRAY_BEGIN.match(head) is not None
+            elements = _array_elements(stream.read()) if is_array else _lines(stream)
+            self._header, self._delimiter = list[str](), ","
+            if format == "csv":
+                self._header, self._delimiter = self._csv_header(next((raw for _, _, raw in elements), b""))
+            self._scan(elements)
         if not self.num_chunks:
             raise ValueError(f"{table} has no rows")
         other = sorted(set(self._header) - KNOWN)
@@ -96,7 +104,7 @@ class TableReader:
     @property
     def num_rows(self) -> int:
         """Number of pairs; with ``each_row`` of rows."""
-        return len(self._pairs)
+        return len(self._starts) - 1
 
     @property
     def num_chunks(self) -> int:
@@ -105,9 +113,13 @@ class TableReader:
     def read(self, chunk_id: int) -> Batch:
         first = chunk_id * self._chunk_size
         rows = []
-        for pair in range(first, min(first + self._chunk_size, self.num_rows)):
-            elements = self._pairs[pair]
-            rows += self._rows([(f"{self._table.name}:{line}", self._record(raw)) for line, raw in elements], pair)
+        with self._open() as stream:
+            for pair in range(first, min(first + self._chunk_size, self.num_rows)):
+                records = []
+                for offset, size, line in self._positions[self._starts[pair] : self._starts[pair + 1]].tolist():
+                    stream.seek(offset)
+                    records.append((f"{self._table.name}:{line}", self._record(stream.read(size))))
+                rows += self._rows(records, pair)
         return rows_to_batch(rows)
 
     def _rows(self, records: list[tuple[str, Any]], pair: int) -> list[dict[str, Any]]:
@@ -126,32 +138,38 @@ class TableReader:
             row["error"] = f"duplicate pair id: {where} repeats an id with other images"
         return [row, *contradictions]
 
-    def _scan(self, elements: Iterable[tuple[int, bytes]]) -> None:
-        """Group the elements by pair."""
+    def _scan(self, elements: Iterable[tuple[int, int, bytes]]) -> None:
+        """Find where each pair's records are."""
         pairs: dict[bytes, tuple[int, bytes]] = {}
-        self._pairs: list[list[tuple[int, bytes]]] = []
-        """Line and text of each record, in the order of the file."""
+        owners, positions = array("q"), array("q")
         self._duplicates: set[int] = set()
-        self._has_origins, self._numbered = False, not self._each_row
+        self._has_origins, self._numbered, count = False, not self._each_row, 0
         hashed = hashlib.sha256(repr((self._header, self._delimiter)).encode("utf-8", "surrogateescape"))
-        for line, raw in elements:
+        for offset, line, raw in elements:
             hashed.update(raw)
             if (record := self._record(raw)) is None:
                 continue
-            owner = len(self._pairs)
+            owner = count
             if isinstance(record, dict):
                 self._has_origins |= record.get(CAPTION_ORIGINS) is not None
                 if not self._each_row and (name := record.get("pair_id")) not in (None, ""):
                     self._numbered = False
                     images = digest_of([record.get("before"), record.get("after")])
-                    owner, owner_images = pairs.setdefault(digest_of(str(name)), (owner, images))
+                    owner, owner_images = pairs.setdefault(digest_of(str(name)), (count, images))
                     if owner_images != images:
-                        owner = len(self._pairs)
-                        self._duplicates.add(owner)
-            if owner == len(self._pairs):
-                self._pairs.append([])
-            self._pairs[owner].append((line, raw))
+                        owner = count
+                        self._duplicates.add(count)
+            count += owner == count
+            owners.append(owner)
+            positions.extend((offset, len(raw), line))
+        owner_of = np.array(owners, np.int64)
+        # Stable: the records of a pair stay in the order of the file.
+        self._positions = np.array(positions, np.int64).reshape(-1, 3)[np.argsort(owner_of, kind="stable")]
+        self._starts = np.concatenate([[0], np.cumsum(np.bincount(owner_of, minlength=count))]).astype(np.int64)
         self.fingerprint = fingerprint(self._format, self._chunk_size, hashed.hexdigest())
+
+    def _open(self) -> io.BufferedReader:
+        return io.BufferedReader(self._table.open())
 
     def _record(self, data: bytes) -> dict[str, Any] | str | None:
         """A row as a record, or the error of one that cannot be read; None if it is blank."""
@@ -203,8 +221,17 @@ class TableReader:
         return headers[delimiter], delimiter
 
 
-def _array_elements(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Line and text of the elements of a JSON array.
+def _lines(stream: BinaryIO) -> Iterator[tuple[int, int, bytes]]:
+    """Offset, number and bytes of the lines; LF, CRLF and CR end a line."""
+    offset, number = 0, 1
+    for lines in stream:  # up to an LF
+        for raw in lines.splitlines(keepends=True):
+            yield offset, number, raw
+            offset, number = offset + len(raw), number + 1
+
+
+def _array_elements(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Offset, line and bytes of the elements of a JSON array.
 
     No byte but blanks and commas is left out: what follows an element that is not JSON, or the array, is an element
     too, and if the array does not close, so is the last byte of its last element, which is no row.
@@ -218,13 +245,13 @@ def _array_elements(data: bytes) -> Iterator[tuple[int, bytes]]:
             _, stop = _DECODER.raw_decode(text, begin)
         except (ValueError, RecursionError):
             stop, broken = len(text), True
-        yield line, data[begin:stop].rstrip()
+        yield begin, line, data[begin:stop].rstrip()
         line, end = line + text.count("\n", begin, stop), stop
     rest = _after_blanks(text, begin + 1)
     if rest < len(text):
-        yield line + text.count("\n", end, rest), data[rest:].rstrip()
+        yield rest, line + text.count("\n", end, rest), data[rest:].rstrip()
     elif begin >= len(text) and not broken:
-        yield line, data[end - 1 : end]
+        yield end - 1, line, data[end - 1 : end]
 
 
 def _after_blanks(text: str, position: int) -> int:

@@ -21,7 +21,7 @@ REMOVED: Epochs = (True, False)
 
 Roof = Literal["hip", "gable", "flat"]
 Cover = str
-"""A name of the table of covers in :mod:`idc.rendered.satellite.covers`."""
+"""A name of the table of covers in :mod:`idc.rendered.satellite.canvas`."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.run import validate
 from tests.data import small_sets
 from tests.data.readers.test_own import prepare, put
+from tests.folders import read_chunks
 
 SETS = small_sets.OFFICIAL
 HALF = '"half \\ud83d a smile"'
@@ -111,3 +112,17 @@ def test_types_of_clevr_change_and_absent_files_that_are_noted(tmp_path: Path) -
     notes = " ".join(manifest.extra["notes"])
     assert all(name in notes for name in absent)
     assert {row["change_type"] for row in iter_rows(tmp_path / "out", ["change_type"])} == {None, "none"}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_chunks_of_clevr_change_hold_whole_triples_and_the_last_one_all_rejects(size: int, tmp_path: Path) -> None:
+    official = small_sets.clevr_change()
+    config = ImportConfig(chunk_size=size)
+    pairs = [f"{number:06d}{kind}" for number in range(5) for kind in ("c", "nc")]
+    whole = 4 if size == 4 else 2
+    expected = [pairs[first : first + whole] for first in range(0, len(pairs), whole)]
+    source = open_reader("clevr_change", official.write(tmp_path / "intact"), config)
+    assert [batch["pair_id"] for batch in read_chunks(source)] == expected
+    folder, rejects = official.write_damaged(tmp_path / "damaged")
+    *chunks, last = [batch["pair_id"] for batch in read_chunks(open_reader("clevr_change", folder, config))]
+    assert (chunks, set(last)) == (expected, rejects.keys() - {"000001c"})

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
 
-from idc.data.readers.table import _array_elements
+from idc.data import files
+from idc.data.readers.table import TableReader, _array_elements
 from idc.data.rows import open_rows
 from tests.data.readers.test_own import imported, table_images
 from tests.folders import read_chunks
@@ -85,8 +87,9 @@ ROWS = [{"a": 'x"]}\\', "b": [1, {"c": "é\u2028[{"}]}, {"a": "\\\\"}, {}, {"a":
 def test_elements(indent: int | None) -> None:
     data = ("\ufeff \n" + json.dumps(ROWS, indent=indent, ensure_ascii=False) + "\n").encode()
     elements = list(_array_elements(data))
-    assert [json.loads(raw) for _, raw in elements] == ROWS
-    assert [line for line, _ in elements] == [data.count(b"\n", 0, data.index(raw)) + 1 for _, raw in elements]
+    assert [json.loads(raw) for _, _, raw in elements] == ROWS
+    assert [data[offset : offset + len(raw)] for offset, _, raw in elements] == [raw for _, _, raw in elements]
+    assert [line for _, line, _ in elements] == [data.count(b"\n", 0, offset) + 1 for offset, _, _ in elements]
 
 
 @pytest.mark.parametrize(
@@ -102,4 +105,19 @@ def test_elements(indent: int | None) -> None:
     ],
 )
 def test_what_is_no_object_or_broken_is_an_element_of_its_own(text: str, elements: list[str]) -> None:
-    assert [raw.decode() for _, raw in _array_elements(text.encode())] == elements
+    assert [raw.decode() for _, _, raw in _array_elements(text.encode())] == elements
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_rows_are_read_from_where_they_are(tmp_path: Path, end: str) -> None:
+    """A copy of the reader is small: it has the positions of the rows, and reads only the rows of its chunk."""
+    lines = [f"p{n // 2},{FILES},{'ä' * (n % 5)}\u2028{'x' * 200} {n}" for n in range(4000)]
+    path = table(tmp_path, ["", *lines], end)
+    reader = TableReader(files.locate(path), "csv", chunk_size=100)
+    copy = pickle.dumps(reader)
+    assert len(copy) < path.stat().st_size / 5
+    rows = [
+        row for batch in read_chunks(pickle.loads(copy)) for row in zip(batch["source"], batch["captions"], strict=True)
+    ]
+    expected = [line.split(",")[3] for line in lines]
+    assert rows == [(f"t.csv:{n + 3}", expected[n : n + 2]) for n in range(0, 4000, 2)]
