@@ -259,9 +259,10 @@ class CaptionerLoader:
 
     def folder_of(self, description: Description) -> str:
         """The folder of the artifact that described a pair."""
-        if self.trained is None or description.captioner in (None, self.trained[0]):
+        name = description.captioner
+        if self.trained is None or name is None or name == self.trained[0]:
             return self.artifact
-        return artifact_folder(description.captioner, self.objects)
+        return artifact_folder(name, self.objects)
 
     def __call__(self) -> Captioner:
         if self.threads is not None:

@@ -91,8 +91,8 @@ def tiles_of(height: int, width: int, side: int, overlap: int) -> list[Tile]:
 def open_tiles(
     job: SceneJob, artifact: str, scene: ScenePair, num_chunks: int, folder: str, overwrite: bool
 ) -> DatasetFolder:
-    """The folder of the tiles captioned by an artifact (its folder), new or to be continued. With ``overwrite`` tiles of
-    other images or settings are replaced; those of the same are kept.
+    """The folder of the tiles captioned by an artifact (its folder), new or to be continued. With ``overwrite`` tiles
+    of other images or settings are replaced; those of the same are kept.
 
     Raises:
         ValueError: it holds tiles of other images or settings, and ``overwrite`` is off.
