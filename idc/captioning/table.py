@@ -211,6 +211,7 @@ def caption_rows(
     source = open_rows(
         job.input, job.format, chunk_size=job.chunk_size, limit=job.max_pairs, split=job.split, access_config=job
     )
+    ignore, only = read_parts(job.ignore), read_parts(job.only)  # which may fail: before the old output is touched
     folder = _open_output(job, source, captioner_identity(job.artifact, artifact, job.objects), overwrite)
     if not folder.complete:
         for name in (PAGE, SUMMARY):  # of the captions that were there before
@@ -221,7 +222,7 @@ def caption_rows(
     settings = {
         "load": load, "options": DescribeOptions(job.beams, job.candidates, objects=job.objects), "maps": True,
         "batch_size": job.batch_size, "max_pixels": job.max_pixels, "reader": source.reader, "readers": job.readers,
-        "ignore": read_parts(job.ignore), "only": read_parts(job.only),
+        "ignore": ignore, "only": only,
     }  # fmt: skip
     stage = StageSpec(
         CaptionRows, settings, num_cpus=job.cpus_per_actor, num_gpus=job.gpus_per_actor, concurrency=job.actors
