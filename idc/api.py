@@ -117,7 +117,7 @@ def evaluate(
         raise ValueError(f"protocol: {protocol!r} is not one of {', '.join(names)}")
     if unknown := sorted(set(metrics or ()) - set(METRICS)):
         raise ValueError(f"metrics: {', '.join(unknown)} unknown; available: {', '.join(METRICS)}")
-    captions, truth = _by_id(predictions), _by_id(references)
+    captions, truth = _by_id(predictions, "predictions"), _by_id(references, "references")
     if captions.keys() != truth.keys():
         alone = sorted(captions.keys() ^ truth.keys())[:5]
         raise ValueError(
@@ -280,10 +280,14 @@ def _shown(pixels: np.ndarray) -> np.ndarray:
     return resize_image(pixels, (_SHOWN, max(1, round(pixels.shape[1] * _SHOWN / pixels.shape[0]))))
 
 
-def _by_id(values: Any) -> dict[str, Any]:
+def _by_id(values: Any, field: str) -> dict[str, Any]:
     if not isinstance(values, Mapping):
         return {str(number): value for number, value in enumerate(values)}
-    return {str(name): value for name, value in values.items()}
+    texts = {str(name): value for name, value in values.items()}
+    if len(texts) < len(values):
+        numbers = [name for name in values if not isinstance(name, str) and str(name) in values]
+        raise ValueError(f"{field}: ids that are there as a number and as text: {', '.join(map(str, numbers[:5]))}")
+    return texts
 
 
 def _unwrap_single(caption: Any) -> Any:

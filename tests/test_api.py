@@ -194,6 +194,7 @@ def test_scores_are_those_of_an_evaluation(name: ProtocolName) -> None:
         (REFERENCES[:2], {}, "3 predictions and references of 2 pairs; in only one of them: 2"),
         (["one", "two", "three"], {}, "a list of captions for each pair, but 0 has a single text"),
         (REFERENCES, {"metrics": ["cider"]}, "metrics: cider unknown; available: BLEU"),
+        ({1: ["a"], "1": ["b"], 2: ["c"]}, {"predictions": {1: "a", 2: "c"}}, "references: ids .* as text: 1$"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(references: Any, options: dict[str, Any], message: str) -> None:
