@@ -14,6 +14,7 @@ from __future__ import annotations
 import html
 import os
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
@@ -283,11 +284,9 @@ def _shown(pixels: np.ndarray) -> np.ndarray:
 def _by_id(values: Any, field: str) -> dict[str, Any]:
     if not isinstance(values, Mapping):
         return {str(number): value for number, value in enumerate(values)}
-    texts = {str(name): value for name, value in values.items()}
-    if len(texts) < len(values):
-        numbers = [name for name in values if not isinstance(name, str) and str(name) in values]
-        raise ValueError(f"{field}: ids that are there as a number and as text: {', '.join(map(str, numbers[:5]))}")
-    return texts
+    if repeated := [text for text, count in Counter(map(str, values)).items() if count > 1]:
+        raise ValueError(f"{field}: ids that are there as a number and as text: {', '.join(repeated[:5])}")
+    return {str(name): value for name, value in values.items()}
 
 
 def _unwrap_single(caption: Any) -> Any:
