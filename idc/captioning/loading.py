@@ -4,6 +4,7 @@ captioner ``auto``, which chooses between two. Imports neither torch nor numpy, 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -124,6 +125,8 @@ def artifact_folder(artifact: str, objects: ObjectsConfig | None = None) -> str:
     if artifact.startswith(HUB):
         return artifact_of_hub(artifact)
     if artifact.startswith(REGISTRY):
+        if not os.environ.get("MLFLOW_TRACKING_URI"):
+            raise ValueError(f"artifact: {artifact} is in a registry; set the environment variable MLFLOW_TRACKING_URI")
         # The registry's part belongs to the server, a layer above this package, and is looked up by name only when a
         # registered model is asked for; so the library does not need MLflow.
         folder = str(importlib.import_module("idc.__main__").commands_folder())

@@ -10,12 +10,19 @@ from typing import Any
 import pytest
 
 from idc.captioning import pair, table
+from idc.captioning.calibration_job import CalibrateJob
+from idc.captioning.loading import artifact_folder
 from idc.captioning.pair import PairJob, caption_pair
 from idc.captioning.table import CaptionJob, caption_rows
 from idc.data.pipeline import run_local
-from idc.training.artifact import artifact_identity
+from idc.evaluation.config import EvaluateSection
+from idc.evaluation.record import load_evaluation
+from idc.report.config import RobustnessJob
+from idc.report.robustness import run_robustness
+from idc.training.artifact import artifact_identity, captioning_identity
 from tests.captioning.registered import NAME, register_versions, version_folder
 from tests.captioning.test_loading import RENDERED, write_table
+from tests.systems.procap.world import World
 
 Promote = Callable[[str], None]
 
@@ -56,3 +63,28 @@ def test_the_rows_of_a_table_belong_to_the_version_that_captioned_them(
         caption_rows(job, quiet)
     promote("1")
     assert caption_rows(job, quiet).done == 0
+
+
+def test_robustness_takes_a_registered_captioner(promote: Promote, world: World, tmp_path: Path) -> None:
+    section = EvaluateSection(
+        protocol="levir_words", metrics=("CIDEr",), spice=False, constant_candidates=0, nearest_train_pairs=0,
+        resamples=0, allow_empty=True,
+    )  # fmt: skip
+    job = RobustnessJob(
+        artifact=NAME, pairs=str(world.pairs), sets=str(tmp_path / "sets"), out=str(tmp_path / "out"), corruptions={},
+        swap=False, evaluate=section,
+    )  # fmt: skip
+    assert not list(job.preflight())
+    run_robustness(job, partial(run_local, progress=False))
+    assert load_evaluation(str(tmp_path / "out" / "clean")).artifact == captioning_identity(version_folder("1"))
+
+
+def test_without_a_registry_its_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(ValueError, match=rf"^artifact: {NAME} is in a registry; set .* MLFLOW_TRACKING_URI$"):
+        artifact_folder(NAME)
+
+
+def test_a_calibration_asks_for_the_folder_of_the_artifact(tmp_path: Path) -> None:
+    [fault] = CalibrateJob(artifact=NAME, pairs=str(tmp_path)).preflight()
+    assert "the calibration is written into the artifact, so give its folder" in fault
