@@ -134,7 +134,7 @@ def test_a_mask_that_is_no_image_leaves_the_old_output_as_it_is(tmp_path: Path) 
         (tmp_path / "out" / name).touch()
     (tmp_path / "junk.png").write_bytes(b"no image")
     files = set((tmp_path / "out").iterdir())
-    with pytest.raises(ValueError, match="junk.png"):
+    with pytest.raises(ValueError, match=r"junk\.png"):
         caption_rows(override(CaptionJob, first, {"ignore": [str(tmp_path / "junk.png")]}), quiet, overwrite=True)
     assert set((tmp_path / "out").iterdir()) == files
 
