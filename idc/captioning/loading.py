@@ -239,6 +239,8 @@ class CaptionerLoader:
             captioner.
     """
 
+    artifact: str
+
     def __init__(
         self, artifact: str, config: LoadConfig = DEFAULTS, gpus: float | None = 0.0, threads: int | None = None
     ) -> None:
