@@ -15,7 +15,7 @@ from pydantic import create_model
 from cluster.config import OnCluster
 from idc.config import ConfigModel, cli
 from idc.data.files import join
-from idc.data.object_store import Unreachable, check_writable
+from idc.data.object_store import check_writable
 from idc.next_command import after_training
 from idc.util.units import metric_text
 
@@ -64,7 +64,7 @@ def train_command(
                 getattr(importlib.import_module(module), function)(job.build, getattr(job, folder), run)
             payload = job.model_dump(mode="json", exclude={"train", "cluster"})
             result = launch(entry, payload, train, run_dir, local=args.local, overwrite=args.overwrite)
-    except (ValueError, Unreachable) as error:
+    except (ValueError, OSError) as error:
         raise SystemExit(f"{job.name}: {error}") from None
     metrics = "  ".join(f"{name} {metric_text(name, value)}" for name, value in sorted(result["metrics"].items()))
     print(

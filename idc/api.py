@@ -14,6 +14,7 @@ from __future__ import annotations
 import html
 import os
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
@@ -117,7 +118,7 @@ def evaluate(
         raise ValueError(f"protocol: {protocol!r} is not one of {', '.join(names)}")
     if unknown := sorted(set(metrics or ()) - set(METRICS)):
         raise ValueError(f"metrics: {', '.join(unknown)} unknown; available: {', '.join(METRICS)}")
-    captions, truth = _by_id(predictions), _by_id(references)
+    captions, truth = _by_id(predictions, "predictions"), _by_id(references, "references")
     if captions.keys() != truth.keys():
         alone = sorted(captions.keys() ^ truth.keys())[:5]
         raise ValueError(
@@ -280,9 +281,11 @@ def _shown(pixels: np.ndarray) -> np.ndarray:
     return resize_image(pixels, (_SHOWN, max(1, round(pixels.shape[1] * _SHOWN / pixels.shape[0]))))
 
 
-def _by_id(values: Any) -> dict[str, Any]:
+def _by_id(values: Any, field: str) -> dict[str, Any]:
     if not isinstance(values, Mapping):
         return {str(number): value for number, value in enumerate(values)}
+    if repeated := [text for text, count in Counter(map(str, values)).items() if count > 1]:
+        raise ValueError(f"{field}: ids that are there as a number and as text: {', '.join(repeated[:5])}")
     return {str(name): value for name, value in values.items()}
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mlflow import MlflowClient
 from PIL import Image
 
 import idc
@@ -20,7 +19,8 @@ from idc.evaluation.config import EvaluateJob
 from idc.evaluation.record import Prediction
 from idc.evaluation.score import evaluate_captions as score
 from idc.metrics.protocols import ProtocolName, get_protocol
-from idc.training.artifact import IDENTITY_TAG, artifact_identity
+from idc.training.artifact import artifact_identity
+from tests.captioning.registered import register_versions, version_folder
 from tests.captioning.toy import ToyCaptioner
 from tests.systems.objects.test_regions import BLUE, RED, ground, with_disk
 
@@ -159,18 +159,11 @@ def test_what_is_no_captioner_is_refused(
 def test_a_registered_model_is_loaded_by_its_name(
     tracking_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_uri)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    client, folder = MlflowClient(tracking_uri=tracking_uri), artifact_folder("regions")
-    run = client.create_run(client.create_experiment("idc", (tmp_path / "mlartifacts").as_uri())).info.run_id
-    client.create_registered_model("captioner")
-    client.log_artifacts(run, folder, "artifact")
-    client.create_model_version("captioner", f"runs:/{run}/artifact", run, {IDENTITY_TAG: artifact_identity(folder)})
-    client.set_registered_model_alias("captioner", "champion", "1")
+    register_versions(tracking_uri, tmp_path, monkeypatch)
     assert idc.load("models:/captioner@champion")(BEFORE, BEFORE).caption == "No region changed."
     job = load(EvaluateJob, None, {"artifact": "models:/another/1", "pairs": str(tmp_path), "out": "scores"})
     assert not list(job.preflight()), "commands take the same names; the registry is asked when the model is loaded"
-    assert artifact_identity(artifact_folder("models:/captioner/1")) == artifact_identity(folder)
+    assert artifact_identity(artifact_folder("models:/captioner/1")) == artifact_identity(version_folder("1"))
 
 
 CAPTIONS = ["the red cube moved", "nothing has changed", "a ball appeared"]
@@ -201,6 +194,7 @@ def test_scores_are_those_of_an_evaluation(name: ProtocolName) -> None:
         (REFERENCES[:2], {}, "3 predictions and references of 2 pairs; in only one of them: 2"),
         (["one", "two", "three"], {}, "a list of captions for each pair, but 0 has a single text"),
         (REFERENCES, {"metrics": ["cider"]}, "metrics: cider unknown; available: BLEU"),
+        ({1: ["a"], "1": ["b"], 2: ["c"]}, {"predictions": {1: "a", 2: "c"}}, "references: ids .* as text: 1$"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(references: Any, options: dict[str, Any], message: str) -> None:

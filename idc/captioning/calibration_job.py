@@ -88,7 +88,8 @@ class CalibrateJob(LoadConfig):
                 f"jobs/wrap_vlm.py base.source={self.artifact.removeprefix(HUB).partition('@')[0]} out=FOLDER"
             )
         else:
-            yield from missing(self.artifact, "artifact")
+            for fault in missing(self.artifact, "artifact"):
+                yield f"{fault}; the calibration is written into the artifact, so give its folder, not another name"
         yield from missing(self.pairs, "pairs")
         for name in ("more_pairs", "outside", "unlike"):
             for path in getattr(self, name):

@@ -4,6 +4,7 @@ captioner ``auto``, which chooses between two. Imports neither torch nor numpy, 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -124,6 +125,8 @@ def artifact_folder(artifact: str, objects: ObjectsConfig | None = None) -> str:
     if artifact.startswith(HUB):
         return artifact_of_hub(artifact)
     if artifact.startswith(REGISTRY):
+        if not os.environ.get("MLFLOW_TRACKING_URI"):
+            raise ValueError(f"artifact: {artifact} is in a registry; set the environment variable MLFLOW_TRACKING_URI")
         # The registry's part belongs to the server, a layer above this package, and is looked up by name only when a
         # registered model is asked for; so the library does not need MLflow.
         folder = str(importlib.import_module("idc.__main__").commands_folder())
@@ -155,11 +158,11 @@ def newest_or_shipped() -> str:
     return newest_captioner() or SHIPPED
 
 
-def captioner_identity(artifact: str, objects: ObjectsConfig) -> str:
-    """A hash over all that the rows of a captioner depend on: artifact, familiarity, and what is said of unfamiliar
-    pairs."""
-    names = {"named": artifact, "untrained": untrained_name(objects)}
-    hashes = {role: artifact_identity(artifact_folder(name, objects)) for role, name in names.items()}
+def captioner_identity(artifact: str, folder: str, objects: ObjectsConfig) -> str:
+    """A hash over all that the rows of a captioner depend on: artifact (``folder`` is that of the name ``artifact``),
+    familiarity, and what is said of unfamiliar pairs."""
+    folders = {"named": folder, "untrained": artifact_folder(untrained_name(objects), objects)}
+    hashes = {role: artifact_identity(path) for role, path in folders.items()}
     return combined_hash(hashes | ({AUTO: AUTO} if artifact == AUTO else {}))
 
 
@@ -229,7 +232,14 @@ class CaptionerLoader:
     """Loads the captioner of an artifact (its folder, or another name of :func:`artifact_folder`); picklable. ``gpus``:
     of the process that loads it, whose default device is cuda if there are any; None: those that torch has then.
     ``threads``: of torch and OpenCV in the whole process; by default unchanged. A folder that is not an artifact, or a
-    base model that is not on this machine or another one, is a ValueError before anything is started."""
+    base model that is not on this machine or another one, is a ValueError before anything is started.
+
+    Attributes:
+        artifact: the folder, looked up once, because an alias of a registry may move; for ``auto`` that of the trained
+            captioner.
+    """
+
+    artifact: str
 
     def __init__(
         self, artifact: str, config: LoadConfig = DEFAULTS, gpus: float | None = 0.0, threads: int | None = None
@@ -240,7 +250,8 @@ class CaptionerLoader:
             artifact_folder(untrained_name(self.objects), self.objects)  # refuses a detector that is not there
         if artifact == AUTO:
             name = newest_or_shipped()
-            self.trained = name, CaptionerLoader(name, config, gpus, threads)
+            loader = CaptionerLoader(name, config, gpus, threads)
+            self.trained, self.artifact = (name, loader), loader.artifact
             return
         self.artifact = artifact_folder(artifact, config.objects)
         contents, self.base, self.endpoint = read_artifact(self.artifact), config.base.source, config.endpoint
@@ -250,6 +261,13 @@ class CaptionerLoader:
             # An artifact of a stranger may name any base; only what `hf:` named here is downloaded.
             contents.base.folder(self.base, download=is_of_hub(contents.path))
         self.device = config.device or (None if gpus is None else "cuda" if gpus > 0 else "cpu")
+
+    def folder_of(self, description: Description) -> str:
+        """The folder of the artifact that described a pair."""
+        name = description.captioner
+        if self.trained is None or name is None or name == self.trained[0]:
+            return self.artifact
+        return artifact_folder(name, self.objects)
 
     def __call__(self) -> Captioner:
         if self.threads is not None:
@@ -262,7 +280,7 @@ class CaptionerLoader:
             from idc.captioning.familiarity import Familiarity
 
             name, load_trained = self.trained
-            return AutoCaptioner(name, load_trained, Familiarity.read(load_trained.artifact), self.objects)
+            return AutoCaptioner(name, load_trained, Familiarity.read(self.artifact), self.objects)
         if self.threads is not None or self.device is None:
             import torch
 

@@ -14,7 +14,7 @@ from pydantic import Field
 from idc.captioning.apply import CaptionSettings, DescribeOptions, Pixels, describe_batch, with_objects
 from idc.captioning.contract import assessment_text, draw_map, sentence_without_model
 from idc.captioning.counted import read_parts
-from idc.captioning.loading import AUTO, SHIPPED_SATELLITE, CaptionerLoader, artifact_folder
+from idc.captioning.loading import AUTO, SHIPPED_SATELLITE, CaptionerLoader
 from idc.data.files import Location, locate
 from idc.data.images import ImageError, decode_image, encode_png
 from idc.data.tiff_header import geo_header
@@ -60,7 +60,8 @@ def caption_pair(job: PairJob, geotiffs: ReadGeotiffs | None = None) -> dict[str
         pixels = Pixels(*(image for _, image in read_images(*names)))
     pixels = pixels.counting(read_parts(job.ignore), read_parts(job.only))
     options = DescribeOptions(job.beams, job.candidates, change_map=job.map is not None)
-    [captioned] = describe_batch(CaptionerLoader(artifact, job)(), [pixels], [options])
+    loader = CaptionerLoader(artifact, job)
+    [captioned] = describe_batch(loader(), [pixels], [options])
     assert captioned.description is not None
     description = with_objects(captioned.description, pixels, objects=job.objects)
     captioner = description.captioner or artifact
@@ -73,7 +74,7 @@ def caption_pair(job: PairJob, geotiffs: ReadGeotiffs | None = None) -> dict[str
     return {
         "before": before,
         "after": after,
-        "artifact": artifact_folder(captioner, job.objects),
+        "artifact": loader.folder_of(description),
         **description.to_dict(),
         "captioner": captioner,
         **({} if job.map is None else {"map": job.map}),

@@ -24,7 +24,15 @@ from pydantic import Field
 from idc.captioning.apply import BatchCaptioner, CaptionSettings, DescribeOptions, Fault
 from idc.captioning.contract import draw_map
 from idc.captioning.counted import read_parts
-from idc.captioning.loading import AUTO, LOADING, CaptionerLoader, LoadCaptioner, captioner_identity, missing_artifact
+from idc.captioning.loading import (
+    AUTO,
+    LOADING,
+    CaptionerLoader,
+    LoadCaptioner,
+    artifact_folder,
+    captioner_identity,
+    missing_artifact,
+)
 from idc.config import missing
 from idc.data import files
 from idc.data.config import AccessConfig, Split
@@ -199,10 +207,12 @@ def caption_rows(
     if load is None:
         threads = None if local else max(1, int(job.cpus_per_actor))
         load = CaptionerLoader(job.artifact, job, job.gpus_per_actor, threads)
+    artifact = load.artifact if isinstance(load, CaptionerLoader) else artifact_folder(job.artifact, job.objects)
     source = open_rows(
         job.input, job.format, chunk_size=job.chunk_size, limit=job.max_pairs, split=job.split, access_config=job
     )
-    folder = _open_output(job, source, overwrite)
+    ignore, only = read_parts(job.ignore), read_parts(job.only)  # which may fail: before the old output is touched
+    folder = _open_output(job, source, captioner_identity(job.artifact, artifact, job.objects), overwrite)
     if not folder.complete:
         for name in (PAGE, SUMMARY):  # of the captions that were there before
             if (folder.location / name).exists():
@@ -212,7 +222,7 @@ def caption_rows(
     settings = {
         "load": load, "options": DescribeOptions(job.beams, job.candidates, objects=job.objects), "maps": True,
         "batch_size": job.batch_size, "max_pixels": job.max_pixels, "reader": source.reader, "readers": job.readers,
-        "ignore": read_parts(job.ignore), "only": read_parts(job.only),
+        "ignore": ignore, "only": only,
     }  # fmt: skip
     stage = StageSpec(
         CaptionRows, settings, num_cpus=job.cpus_per_actor, num_gpus=job.gpus_per_actor, concurrency=job.actors
@@ -236,9 +246,9 @@ def caption_rows(
     )
 
 
-def _open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> DatasetFolder:
-    """The output folder of a job, new or to be continued. One that holds another kind of data, or captions of other
-    inputs or settings without ``overwrite``, is a ValueError."""
+def _open_output(job: CaptionJob, source: InputRows, captioner: str, overwrite: bool) -> DatasetFolder:
+    """The output folder of a job, new or to be continued; ``captioner`` is the captioner's identity. One that holds
+    another kind of data, or captions of other inputs or settings without ``overwrite``, is a ValueError."""
     out = files.locate(job.out)
     if (out / MANIFEST).exists() and (kind := read_manifest(out).kind) != KIND:
         raise ValueError(f"out: {job.out} holds {kind}, which this job does not replace; choose another folder")
@@ -252,9 +262,7 @@ def _open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) ->
         out,
         kind=KIND,
         schema=SCHEMA,
-        fingerprint=fingerprint(
-            KIND, _VERSION, source.fingerprint, captioner_identity(job.artifact, job.objects), counts, masks
-        ),
+        fingerprint=fingerprint(KIND, _VERSION, source.fingerprint, captioner, counts, masks),
         config=settings,
         num_chunks=source.num_chunks,
         overwrite=overwrite,

@@ -127,9 +127,10 @@ def ask_questions(job: AskJob, load: LoadCaptioner | None = None) -> AskedScores
     out = Path(job.out)
     manifest = complete_manifest(job.instructions)
     types = job.types or (_SCORED if manifest.kind == "instructions" else ())  # empty: all
+    artifact = artifact_folder(job.artifact, job.objects)
     identity = (
-        _VERSION, captioning_identity(artifact_folder(job.artifact)), manifest.fingerprint,
-        _settings(job, manifest.kind), job.loading_identity(),
+        _VERSION, captioning_identity(artifact), manifest.fingerprint, _settings(job, manifest.kind),
+        job.loading_identity(),
     )  # fmt: skip
     log = AnswerLog(out / _LOG)
     captioner: Captioner | None = None
@@ -139,7 +140,7 @@ def ask_questions(job: AskJob, load: LoadCaptioner | None = None) -> AskedScores
     while batch := list(islice(dialogues, job.batch_size)):
         keys = [fingerprint(*identity, dialogue.row.row_id) for dialogue in batch]
         if unasked := [dialogue for key, dialogue in zip(keys, batch, strict=True) if key not in log.known]:
-            captioner = captioner or require((load or CaptionerLoader(job.artifact, job))(), "answer")
+            captioner = captioner or require((load or CaptionerLoader(artifact, job))(), "answer")
             _ask_batch(captioner, unasked, types, job)
         for key, dialogue in zip(keys, batch, strict=True):
             if key not in log.known:

@@ -22,7 +22,7 @@ import numpy as np
 import rasterio
 
 from idc.captioning.apply import DescribeOptions
-from idc.captioning.loading import CaptionerLoader, LoadCaptioner
+from idc.captioning.loading import CaptionerLoader, LoadCaptioner, artifact_folder
 from idc.data.files import explain_write_errors, locate
 from idc.data.images import decode_image
 from idc.data.pipeline import ChunkResult, NumberSource, StageSpec, run_local
@@ -85,11 +85,12 @@ def caption_scene(
     scene = open_scene(job)
     tiles = tiles_of(scene.height, scene.width, job.tile, job.overlap)
     source = NumberSource(len(tiles), job.chunk_size)
+    artifact = artifact_folder(job.artifact, job.objects)
     if load is None:
         threads = None if local else max(1, int(job.cpus_per_actor))
-        load = CaptionerLoader(job.artifact, job, job.gpus_per_actor, threads)
+        load = CaptionerLoader(artifact, job, job.gpus_per_actor, threads)
     out = Path(job.out)
-    folder = open_tiles(job, scene, source.num_chunks, str(out / TILES), overwrite)
+    folder = open_tiles(job, artifact, scene, source.num_chunks, str(out / TILES), overwrite)
     content = fingerprint(_VERSION, folder.manifest.fingerprint, [getattr(job, name) for name in _DERIVED])
     earlier = read_object(out / SUMMARY)
     same = earlier is not None and earlier.get("fingerprint") == content

@@ -17,7 +17,7 @@ from rasterio.windows import Window
 
 from idc.captioning.apply import DescribeOptions, describe_batch
 from idc.captioning.contract import Description
-from idc.captioning.loading import LoadCaptioner, artifact_folder
+from idc.captioning.loading import LoadCaptioner
 from idc.data.images import encode_png
 from idc.data.pipeline import Batch
 from idc.data.store import DatasetFolder, fingerprint
@@ -88,16 +88,18 @@ def tiles_of(height: int, width: int, side: int, overlap: int) -> list[Tile]:
     ]
 
 
-def open_tiles(job: SceneJob, scene: ScenePair, num_chunks: int, folder: str, overwrite: bool) -> DatasetFolder:
-    """The folder of the captioned tiles, new or to be continued. With ``overwrite`` tiles of other images or settings
-    are replaced; those of the same are kept.
+def open_tiles(
+    job: SceneJob, artifact: str, scene: ScenePair, num_chunks: int, folder: str, overwrite: bool
+) -> DatasetFolder:
+    """The folder of the tiles captioned by an artifact (its folder), new or to be continued. With ``overwrite`` tiles
+    of other images or settings are replaced; those of the same are kept.
 
     Raises:
         ValueError: it holds tiles of other images or settings, and ``overwrite`` is off.
     """
     images = [[file_hash(image.path), image.bands] for image in (scene.before, scene.after)]
     settings = {name: getattr(job, name) for name in _MATTERS} | job.loading_identity()
-    identity = artifact_identity(artifact_folder(job.artifact, job.objects))
+    identity = artifact_identity(artifact)
     content = fingerprint(KIND, _VERSION, images, scene.resampled, scene.scaling, scene.nodata, identity, settings)
     options: dict[str, Any] = {
         "kind": KIND, "schema": SCHEMA, "fingerprint": content, "config": job.model_dump(mode="json"),

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from idc.captioning.loading import missing_artifact
 from idc.config import ConfigModel, missing
 from idc.data.config import Perturbation
 from idc.evaluation.config import EvaluateSection
@@ -72,5 +73,6 @@ class RobustnessJob(ConfigModel):
                 yield f"evaluate.{name}: this job sets it; remove it"
 
     def preflight(self) -> Iterator[str]:
-        for name in ("artifact", "pairs", "trained_baseline"):
+        yield from missing_artifact(self.artifact, "artifact")
+        for name in ("pairs", "trained_baseline"):
             yield from missing(getattr(self, name), name)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from idc.captioning.loading import artifact_folder
 from idc.data.config import CorruptJob
 from idc.data.pipeline import Runner
 from idc.evaluation.config import EvaluateJob
@@ -47,6 +48,7 @@ def run_robustness(job: RobustnessJob, runner: Runner, overwrite: bool = False) 
     Raises:
         ValueError: an input is unusable, or a folder holds other results and ``overwrite`` is off.
     """
+    job = job.model_copy(update={"artifact": artifact_folder(job.artifact, job.evaluate.objects)})
     conditions = [Condition(CLEAN, _evaluation(job, CLEAN, job.pairs, overwrite))]
     for corrupt_job in _perturbed(job):
         name = Path(corrupt_job.out).name

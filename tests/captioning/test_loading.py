@@ -217,7 +217,8 @@ def test_the_identity_of_captions_follows_the_captioner_its_familiarity_and_the_
     folder: Path,
 ) -> None:
     def identity(artifact: str = AUTO, **objects: Any) -> str:
-        return captioner_identity(artifact, ObjectsConfig(**objects))
+        settings = ObjectsConfig(**objects)
+        return captioner_identity(artifact, artifact_folder(artifact, settings), settings)
 
     first = identity()
     assert first == identity()

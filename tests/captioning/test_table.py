@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from idc.captioning.table import CaptionJob, caption_rows
+from idc.captioning.table import PAGE, SUMMARY, CaptionJob, caption_rows
 from idc.config import ConfigError, load, override
 from idc.data.images import decode_image, encode_png
 from idc.data.pipeline import run_local
@@ -124,6 +124,19 @@ def test_other_settings_or_inputs_or_folders_are_refused(artifact: str, world: W
     with pytest.raises(ValueError, match="artifact"):
         caption_rows(job(world.pairs, world.pairs, tmp_path / "other"), quiet)
     assert not (tmp_path / "other").exists()
+
+
+def test_a_mask_that_is_no_image_leaves_the_old_output_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("before,after\na.png,b.png\n")
+    first = job("regions", tmp_path / "pairs.csv", tmp_path / "out")
+    caption_rows(first, quiet)
+    for name in (PAGE, SUMMARY):
+        (tmp_path / "out" / name).touch()
+    (tmp_path / "junk.png").write_bytes(b"no image")
+    files = set((tmp_path / "out").iterdir())
+    with pytest.raises(ValueError, match=r"junk\.png"):
+        caption_rows(override(CaptionJob, first, {"ignore": [str(tmp_path / "junk.png")]}), quiet, overwrite=True)
+    assert set((tmp_path / "out").iterdir()) == files
 
 
 @pytest.mark.parametrize("out", ["in", "in/", "in/out", "./in"])

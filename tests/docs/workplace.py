@@ -40,7 +40,7 @@ SMALL = {
 LOCAL = {*SMALL, "import_dataset", "describe_pairs"}
 """Jobs that run in their own process with ``--local``."""
 
-PARTS = ("kind=", "instructions=", "answers=", "judge=", "evaluations=", "artifacts.", "only=")
+PARTS = ("kind=", "instructions=", "answers=", "judge=", "evaluations=", "only=")
 """Settings by which a job does another thing, without the settings of ``SMALL``."""
 
 

@@ -16,7 +16,7 @@ the manifest's ``notes`` (:func:`unread`).
 
 **Annotations alone.** Where the images of a data set are absent (or with ``images=false``), its pairs have ``before``
 and ``after`` of zero bytes, and ``extra["images"]`` of the manifest is false. Jobs that need pixels refuse such a
-folder (:meth:`idc.data.store.Manifest.need_images`); captions made elsewhere can be scored against it.
+folder (:meth:`idc.data.manifest.Manifest.need_images`); captions made elsewhere can be scored against it.
 """
 
 from __future__ import annotations
