@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import functools
+import itertools
 import json
 import os
 import shlex
@@ -253,7 +254,7 @@ def command(main: Callable[[], None]) -> Callable[[], None]:
 def setting(name: str) -> str | None:
     """The text of a setting (of a section: one of its settings) on this process's command line; None without it. A
     command that does several things asks which."""
-    for word, following in zip(sys.argv[1:], [*sys.argv[2:], ""], strict=True):
+    for word, following in itertools.pairwise([*sys.argv[1:], ""]):
         key, equals, text = word.partition("=")
         if key.removeprefix("--").partition(".")[0] == name and (equals or word.startswith("--")):
             return text if equals else following

@@ -187,7 +187,7 @@ def test_override_makes_a_changed_copy() -> None:
 @pytest.mark.parametrize(
     ("line", "text"),
     [("kind=fog", "fog"), ("--kind=fog", "fog"), ("--kind fog", "fog"), ("out=kind", None), ("kind.a=1", "1"),
-     ("kind fog", None), ("kinds=fog", None), ("a kind=", "")],
+     ("kind fog", None), ("kinds=fog", None), ("a kind=", ""), ("--kind", ""), ("", None)],
 )  # fmt: skip
 def test_a_command_can_ask_for_a_setting(line: str, text: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["job.py", *line.split()])
