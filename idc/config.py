@@ -201,18 +201,22 @@ def cli(
         parser.add_argument("--local", action="store_true", help="run on this machine, without Ray")
     if overwrite:
         parser.add_argument("--overwrite", action="store_true", help="replace an output made from another config")
-    fields: dict[str, FieldInfo] = {}
     for name, spellings, field in _options(schema):
         flag: dict[str, Any] = {"action": "store_const", "const": "true"} if field.annotation is bool else {}
         if is_several(field.annotation):
             flag = {"action": "append"}
-        fields[name] = field
         parser.add_argument(*spellings, dest=f"{name}=", help=argparse.SUPPRESS, **flag)
     args = parser.parse_intermixed_args(argv)
     errors: list[str] = []
     overrides: dict[str, Any] = {}
-    texts: dict[str, str] = {}
     unnamed = list(positional)
+
+    def read(key: str, text: str) -> None:
+        try:
+            overrides[key] = scalar(text)
+        except yaml.YAMLError:
+            errors.append(f"{key}: cannot read the value {text!r}; quote it as YAML would")
+
     for item in args.overrides:
         key, equals, text = item.partition("=")
         if unnamed and (not equals or "/" in key or key.partition(".")[0] not in schema.model_fields):
@@ -220,20 +224,15 @@ def cli(
         elif not equals or not key:
             errors.append(f"{item!r} is not of the form key=value")
         else:
-            texts[key] = text
-    for name, field in fields.items():
+            read(key, text)
+    for name, _, field in _options(schema):
         if (value := getattr(args, f"{name}=")) is None:
             continue
+        overrides.pop(name, None)  # an option lies over all words
         if is_text(field.annotation) or (isinstance(value, list) and len(value) > 1):
-            texts.pop(name, None)
             overrides[name] = value
         else:
-            texts[name] = value[0] if isinstance(value, list) else value
-    for key, text in texts.items():
-        try:
-            overrides[key] = scalar(text)
-        except yaml.YAMLError:
-            errors.append(f"{key}: cannot read the value {text!r}; quote it as YAML would")
+            read(name, value[0] if isinstance(value, list) else value)
     try:
         config = load(schema, args.config, overrides)
     except ConfigError as error:

@@ -217,6 +217,8 @@ def test_an_option_is_a_setting_also_of_a_section_and_may_be_repeated() -> None:
     assert cli(Captions, "", argv).config == Captions(
         source=Source(path="s3://here", share=0.25), words=("1,2", "b.png"), as_json=True
     )
+    over = cli(Captions, "", ["--share", "0.25", "source={path: s3://a, share: 1}"]).config
+    assert over.source == Source(path="s3://a", share=0.25)
     assert cli(Captions, "", ["--words", "[a, b]"]).config.words == ("a", "b")
     named = cli(Captions, "", ["s3://b/x?version=1", "--json"], positional=("source.path",)).config
     assert named.source.path == "s3://b/x?version=1"
