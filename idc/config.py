@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import functools
+import itertools
 import json
 import os
 import shlex
@@ -25,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from idc.util import logs
+from idc.util.option_values import is_several, is_text, scalar
 from idc.util.redaction import redacted, secret_fault
 
 Loc = tuple[int | str, ...]
@@ -172,13 +174,16 @@ def cli(
     """Parse a job's command line; leaves with status 2 and every fault on stderr if it is refused.
 
     A setting that is in no section, or has an ``option`` in its ``json_schema_extra``, may also be given as an option:
-    ``--source DIR`` is ``source=DIR``, and ``--clean`` is ``clean=true``. One with several values may be repeated.
+    ``--source DIR`` is ``source=DIR``, and ``--json`` is ``as_json=true``. One with several values may be repeated. The
+    value of an option whose setting is a text is that text; all other values are YAML.
 
     Args:
         local, overwrite: whether the job uses these options; one that would do nothing is refused.
-        positional: settings that may be given by their value alone, in this order.
+        positional: settings that may be given by their value alone, in this order. A word ``name=value`` is one of
+            them if no setting has this name.
     """
     parser = argparse.ArgumentParser(
+        usage=" ".join(["%(prog)s", "[options]", *map(str.upper, positional), "[key=value ...]"]),
         description=doc,
         epilog=_field_help(schema),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -198,30 +203,36 @@ def cli(
         parser.add_argument("--overwrite", action="store_true", help="replace an output made from another config")
     for name, spellings, field in _options(schema):
         flag: dict[str, Any] = {"action": "store_const", "const": "true"} if field.annotation is bool else {}
-        if typing.get_origin(field.annotation) is tuple:
+        if is_several(field.annotation):
             flag = {"action": "append"}
         parser.add_argument(*spellings, dest=f"{name}=", help=argparse.SUPPRESS, **flag)
     args = parser.parse_intermixed_args(argv)
-    options = [
-        key + (value if isinstance(value, str) else value[0] if len(value) == 1 else json.dumps(value))
-        for key, value in vars(args).items()
-        if key.endswith("=") and value is not None
-    ]
     errors: list[str] = []
     overrides: dict[str, Any] = {}
     unnamed = list(positional)
-    for item in [*args.overrides, *options]:
-        key, equals, text = item.partition("=")
-        if unnamed and (not equals or "/" in key):  # a path or URI may have a =, and no setting has a /
-            overrides[unnamed.pop(0)] = item
-            continue
-        if not equals or not key:
-            errors.append(f"{item!r} is not of the form key=value")
-            continue
+
+    def read(key: str, text: str) -> None:
         try:
-            overrides[key] = _scalar(text)
+            overrides[key] = scalar(text)
         except yaml.YAMLError:
             errors.append(f"{key}: cannot read the value {text!r}; quote it as YAML would")
+
+    for item in args.overrides:
+        key, equals, text = item.partition("=")
+        if unnamed and (not equals or "/" in key or key.partition(".")[0] not in schema.model_fields):
+            overrides[unnamed.pop(0)] = item  # a path or URI may have a =, and no setting has a /
+        elif not equals or not key:
+            errors.append(f"{item!r} is not of the form key=value")
+        else:
+            read(key, text)
+    for name, _, field in _options(schema):
+        if (value := getattr(args, f"{name}=")) is None:
+            continue
+        overrides.pop(name, None)  # an option lies over all words
+        if is_text(field.annotation) or (isinstance(value, list) and len(value) > 1):
+            overrides[name] = value
+        else:
+            read(name, value[0] if isinstance(value, list) else value)
     try:
         config = load(schema, args.config, overrides)
     except ConfigError as error:
@@ -253,7 +264,7 @@ def command(main: Callable[[], None]) -> Callable[[], None]:
 def setting(name: str) -> str | None:
     """The text of a setting (of a section: one of its settings) on this process's command line; None without it. A
     command that does several things asks which."""
-    for word, following in zip(sys.argv[1:], [*sys.argv[2:], ""], strict=True):
+    for word, following in itertools.pairwise([*sys.argv[1:], ""]):
         key, equals, text = word.partition("=")
         if key.removeprefix("--").partition(".")[0] == name and (equals or word.startswith("--")):
             return text if equals else following
@@ -286,17 +297,6 @@ def refuse(errors: Sequence[str]) -> NoReturn:
     for fault in errors:
         print(f"  {redacted(fault)}", file=sys.stderr)
     raise SystemExit(2)
-
-
-def _scalar(text: str) -> Any:
-    """The value of ``key=value``: YAML, and numbers such as ``1e-4`` that YAML 1.1 takes for text."""
-    value = yaml.safe_load(text)
-    if isinstance(value, str):
-        try:
-            return float(value) if value.replace("_", "")[:1] in "+-.0123456789" else value
-        except ValueError:
-            return value
-    return value
 
 
 def _section_defaults(schema: type[ConfigModel], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -435,6 +435,7 @@ def missing_inputs(config: ConfigModel | None) -> list[str]:
 
 def _field_help(schema: type[ConfigModel], prefix: str = "") -> str:
     lines = ["settings:"] if not prefix else []
+    options = {name: ", ".join(spellings) for name, spellings, _ in _options(schema, prefix)}
     for name, field in schema.model_fields.items():
         section = _model_of(field.annotation)
         if section is not None:
@@ -442,5 +443,6 @@ def _field_help(schema: type[ConfigModel], prefix: str = "") -> str:
             continue
         default = "required" if field.is_required() else f"default {field.get_default(call_default_factory=True)!r}"
         text = " ".join((field.description or "").split())
-        lines.append(f"  {prefix}{name}  ({default})\n      {text}")
+        option = options.get(f"{prefix}{name}", "")
+        lines.append(f"  {prefix}{name}  ({default})  {option}".rstrip() + f"\n      {text}")
     return "\n".join(lines)

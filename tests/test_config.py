@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -187,7 +188,7 @@ def test_override_makes_a_changed_copy() -> None:
 @pytest.mark.parametrize(
     ("line", "text"),
     [("kind=fog", "fog"), ("--kind=fog", "fog"), ("--kind fog", "fog"), ("out=kind", None), ("kind.a=1", "1"),
-     ("kind fog", None), ("kinds=fog", None), ("a kind=", "")],
+     ("kind fog", None), ("kinds=fog", None), ("a kind=", ""), ("--kind", ""), ("", None)],
 )  # fmt: skip
 def test_a_command_can_ask_for_a_setting(line: str, text: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["job.py", *line.split()])
@@ -203,6 +204,12 @@ class Captions(ConfigModel):
     """Several."""
     as_json: bool = Field(False, json_schema_extra={"option": "--json"})
     """A field `json` would hide a method."""
+    file: str | None = None
+    """A text."""
+    kind: Literal["on", "off"] = "on"
+    """A word."""
+    kinds: tuple[str, ...] | None = None
+    """Perhaps several."""
 
 
 def test_an_option_is_a_setting_also_of_a_section_and_may_be_repeated() -> None:
@@ -210,9 +217,34 @@ def test_an_option_is_a_setting_also_of_a_section_and_may_be_repeated() -> None:
     assert cli(Captions, "", argv).config == Captions(
         source=Source(path="s3://here", share=0.25), words=("1,2", "b.png"), as_json=True
     )
+    over = cli(Captions, "", ["--share", "0.25", "source={path: s3://a, share: 1}"]).config
+    assert over.source == Source(path="s3://a", share=0.25)
     assert cli(Captions, "", ["--words", "[a, b]"]).config.words == ("a", "b")
     named = cli(Captions, "", ["s3://b/x?version=1", "--json"], positional=("source.path",)).config
     assert named.source.path == "s3://b/x?version=1"
+
+
+@pytest.mark.parametrize(
+    ("argv", "field", "value"),
+    [
+        (["--file", "dir #1/a"], "file", "dir #1/a"),
+        (["--file", "out: x.png"], "file", "out: x.png"),
+        (["--file", "2024"], "file", "2024"),
+        (["--file=null"], "file", "null"),
+        (["file=a", "--file=b"], "file", "b"),
+        (["--kind", "off"], "kind", "off"),
+        (["file=null"], "file", None),
+        (["--kinds=a", "--kinds=b"], "kinds", ("a", "b")),
+        (["--kinds=[a]"], "kinds", ("a",)),
+        (["x=1.png"], "file", "x=1.png"),
+        (["x.y=1.png"], "file", "x.y=1.png"),
+    ],
+)
+def test_the_value_of_an_option_or_of_a_positional_is_taken_as_it_is(
+    argv: list[str], field: str, value: object
+) -> None:
+    """Not that of ``key=value``, which is YAML; a word that names no setting is a positional."""
+    assert getattr(cli(Captions, "", argv, positional=("file",)).config, field) == value
 
 
 @pytest.mark.parametrize("error", [ValueError("no such pair"), FileNotFoundError("no such pair"), KeyError("pair")])
@@ -312,3 +344,13 @@ def test_help_lists_every_setting_with_its_default(capsys: pytest.CaptureFixture
     for line in ("name  (required)", "inner.rate  (default 0.001)", "source.path  (required)", "total  (default 30)"):
         assert line in out
     assert "Learning rate." in out
+
+
+def test_help_lists_the_spellings_of_options_and_usage_the_positionals(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli(Captions, "", ["--help"], positional=("file", "kind"))
+    out = capsys.readouterr().out
+    assert re.match(r"usage: \S+ \[options\] FILE KIND \[key=value \.\.\.\]\n", out)
+    assert "  as_json  (default False)  --as_json, --as-json, --json\n" in out
+    assert "  source.share  (default 0.5)  --share\n" in out
+    assert "  source.path  (required)\n" in out

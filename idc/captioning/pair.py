@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from idc.captioning.apply import CaptionSettings, DescribeOptions, Pixels, describe_batch, with_objects
 from idc.captioning.contract import assessment_text, draw_map, sentence_without_model
@@ -18,6 +18,7 @@ from idc.captioning.loading import AUTO, SHIPPED_SATELLITE, CaptionerLoader
 from idc.data.files import Location, locate
 from idc.data.images import ImageError, decode_image, encode_png
 from idc.data.tiff_header import geo_header
+from idc.systems import untrained_captioner
 
 ReadGeotiffs = Callable[[bytes, bytes, tuple[str, str]], Pixels]
 """Reads a pair of GeoTIFFs, given their names for messages, or raises ValueError; passed in, because the package that
@@ -39,6 +40,34 @@ class PairJob(CaptionSettings):
     as_json: bool = Field(False, json_schema_extra={"option": "--json"})
     """Print JSON: captions, confidences, verdict."""
 
+    @field_validator("objects", mode="before")
+    @classmethod
+    def _repeated(cls, value: Any) -> Any:
+        """Each of several `--names` may list names, as one does."""
+        names = value.get("names") if isinstance(value, Mapping) else None
+        return {**value, "names": ",".join(map(str, names))} if isinstance(names, (list, tuple)) else value
+
+    def errors(self) -> Iterator[str]:
+        yield from super().errors()
+        if self.map is not None and not self.map.lower().endswith(".png"):
+            yield f"map: {self.map}: the change map is written to a file that ends in .png"
+
+    def preflight(self) -> Iterator[str]:
+        yield from super().preflight()
+        if not all(Path(path).is_file() or "://" in path for path in (self.before, self.after)):
+            return  # which is said without asking the hub for a model
+        try:
+            CaptionerLoader(self.chosen_artifact(), self)
+            if self.objects.model_fields_set:
+                untrained_captioner(self.objects)
+        except ValueError as error:
+            setting = str(error).partition(":")[0].partition(".")[0]
+            yield str(error) if setting in type(self).model_fields else f"artifact: {error}"
+
+    def chosen_artifact(self) -> str:
+        """The artifact, or the one that these images get where none is named."""
+        return self.artifact or (SHIPPED_SATELLITE if _georeferenced(self.before, self.after) else AUTO)
+
 
 def caption_pair(job: PairJob, geotiffs: ReadGeotiffs | None = None) -> dict[str, Any]:
     """Caption two image files or URIs. ``geotiffs``: reads two GeoTIFFs, where rasterio is installed; by default they
@@ -52,9 +81,8 @@ def caption_pair(job: PairJob, geotiffs: ReadGeotiffs | None = None) -> dict[str
     if job.map is not None:
         _check_map_file(Path(job.map))
     before, after = names = job.before, job.after
-    georeferenced = _georeferenced(*names)
-    artifact = job.artifact or (SHIPPED_SATELLITE if georeferenced else AUTO)
-    if georeferenced and geotiffs is not None and _has_rasterio(*names):
+    artifact = job.chosen_artifact()
+    if _georeferenced(*names) and geotiffs is not None and _has_rasterio(*names):
         pixels = geotiffs(_file(before).read(), _file(after).read(), names)
     else:
         pixels = Pixels(*(image for _, image in read_images(*names)))
@@ -93,8 +121,6 @@ def caption_text(result: dict[str, Any]) -> str:
 
 
 def _check_map_file(path: Path) -> None:
-    if path.suffix.lower() != ".png":
-        raise ValueError(f"{path}: the change map is written to a file that ends in .png")
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
         raise PermissionError(f"{path}: cannot be written; give another file")

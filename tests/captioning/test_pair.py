@@ -19,7 +19,8 @@ from PIL import Image
 from idc.captioning import pair as pair_module
 from idc.captioning.contract import draw_map
 from idc.captioning.loading import SHIPPED
-from idc.captioning.pair import caption_text
+from idc.captioning.pair import PairJob, caption_text
+from idc.config import cli
 from idc.data.images import decode_image, encode_png
 from idc.data.store import iter_rows
 from idc.systems import load_captioner, newest_captioner
@@ -82,9 +83,7 @@ def test_one_pair(files: tuple[Path, Path], captioner_artifact: Path, tmp_path: 
         (("folder.gif", "folder.gif"), "folder.gif: a folder, not an image; .*--input FOLDER"),
         (("before.png", "https://host.invalid/a.png"), "a.png: a web address; download the image"),
         (("before.png", "after.bmp", "--beams", "2", "--candidates", "3"), "candidates=3 need as many beams"),
-        (("before.png", "after.bmp", "--map", "map.jpg"), "map.jpg: the change map is written to a file that ends in"),
         (("before.png", "after.bmp", "--map", "folder.png"), "folder.png: cannot be written"),
-        (("before.png", "after.bmp", "--artifact", "."), "is not an artifact"),
     ],
 )
 def test_what_cannot_be_is_said(
@@ -98,6 +97,34 @@ def test_what_cannot_be_is_said(
     refused = caption("--artifact", captioner_artifact, *arguments, status=2 if "--beams" in arguments else 1)
     assert refused.stdout == ""
     assert re.search(message, refused.stderr), refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--map", "map.jpg"), "map: map.jpg: the change map is written to a file that ends in .png"),
+        (("--artifact", "."), "artifact: . is not an artifact"),
+        (("--artifact", "2024"), "artifact: 2024 is not an artifact"),
+        (("--artifact", "hf:../x"), "artifact: hf:../x: there is no folder ../x"),
+        (("--artifact", "regions", "--base", "x"), "base.source: regions has no base model"),
+        (("--detector", "gone.onnx"), "objects.detector: "),
+        (("--names", "1,2"), "objects.names: the detector embedded has no class '1'"),
+        (("--names", "person,car", "--names", "botle"), "no class 'botle'; did you mean 'bottle'?"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_status_2(
+    files: tuple[Path, Path], arguments: tuple[str, ...], message: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, caption: Caption,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    refused = caption(*files, *arguments, status=2)
+    assert refused.stderr.startswith("config refused, 1 error:\n")
+    assert message in refused.stderr
+
+
+def test_repeated_names_are_all_names(files: tuple[Path, Path]) -> None:
+    argv = [*map(str, files), "--names", "person,car", "--names", "bottle"]
+    assert cli(PairJob, "", argv, positional=("before", "after")).config.objects.names == ("person", "car", "bottle")
 
 
 # -- without naming an artifact -----------------------------------------------------------------------------------

@@ -1,0 +1,40 @@
+"""Values on a command line: what the type of a setting says about them, and how their text is read."""
+
+from __future__ import annotations
+
+import types
+import typing
+from typing import Any
+
+import yaml
+
+
+def is_text(annotation: Any) -> bool:
+    """Whether a setting is a text, one of several words, or either of these and perhaps None."""
+    return all(
+        isinstance(word, str) if typing.get_origin(kind) is typing.Literal else kind is str
+        for kind in _kinds(annotation)
+        for word in typing.get_args(kind) or ("",)
+    )
+
+
+def is_several(annotation: Any) -> bool:
+    """Whether a setting has several values, and perhaps None."""
+    return any(typing.get_origin(kind) is tuple for kind in _kinds(annotation))
+
+
+def scalar(text: str) -> Any:
+    """The value of ``key=value``: YAML, and numbers such as ``1e-4`` that YAML 1.1 takes for text."""
+    value = yaml.safe_load(text)
+    if isinstance(value, str):
+        try:
+            return float(value) if value.replace("_", "")[:1] in "+-.0123456789" else value
+        except ValueError:
+            return value
+    return value
+
+
+def _kinds(annotation: Any) -> list[Any]:
+    """The alternatives of a type but None."""
+    union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    return [kind for kind in (typing.get_args(annotation) if union else (annotation,)) if kind is not type(None)]
