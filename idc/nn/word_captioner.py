@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -101,10 +102,12 @@ class WordCaptioner(AssessedCaptioner, ABC, Generic[EncodedT]):
             ("score", "sample", "map") if has_map else ("score", "sample")
         )
         self.device = torch.device(device)
-        self.beams, self.length_penalty = settings.beams, settings.length_penalty
+        self.beams = settings.beams
         height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
         self._input_size = InputSize((height, width), (height, width))
-        self._decoder, self._rules, self._cached = decoder, {**decoder.rules(), **rules}, cached
+        self._decoder, self._rules = decoder, {**decoder.rules(), **rules}
+        options = {**self._rules, "length_penalty": settings.length_penalty, "cached": cached}
+        self._search: Callable[..., Decoded] = partial(decode, decoder, **options)
         self.bf16 = speed == "bf16"
         if self.bf16 and self.device.type == "cpu" and not bfloat16_is_native():
             log.warning("speed=bf16: this processor has no bfloat16 instructions and emulates them; take speed=auto")
@@ -134,7 +137,7 @@ class WordCaptioner(AssessedCaptioner, ABC, Generic[EncodedT]):
         if not number_of_pairs(befores, afters):
             return []
         with self._running():
-            decoded = self._search(self._encode(befores, afters).memory, self.beams)
+            decoded = self._search(self._encode(befores, afters).memory, beams=self.beams)
         return [self._text(ids) for ids in decoded.ids.tolist()]
 
     def _describe(
@@ -145,7 +148,7 @@ class WordCaptioner(AssessedCaptioner, ABC, Generic[EncodedT]):
         with self._running():
             encoded = self._encode(befores, afters)
             # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
-            decoded = self._search(encoded.memory, beams, hypotheses=beams if options.candidates > 1 else 1)
+            decoded = self._search(encoded.memory, beams=beams, hypotheses=beams if options.candidates > 1 else 1)
             more = self._findings(encoded, Decoded(*(part[:, 0] for part in decoded)), options.change_map)
         parts = (part.tolist() for part in (decoded.ids, decoded.lengths, decoded.log_probability))
         return [
@@ -202,17 +205,6 @@ class WordCaptioner(AssessedCaptioner, ABC, Generic[EncodedT]):
             sampled = sample(self._decoder, memory, n, **self._rules, temperature=temperature, generator=generator)
         parts = (part.tolist() for part in (sampled.ids, sampled.lengths, sampled.log_probability))
         return [[*map(self._candidate, *pair)] for pair in zip(*parts, strict=True)]
-
-    def _search(self, memory: Tensor, beams: int, hypotheses: int | None = None) -> Decoded:
-        return decode(
-            self._decoder,
-            memory,
-            **self._rules,
-            beams=beams,
-            length_penalty=self.length_penalty,
-            hypotheses=hypotheses,
-            cached=self._cached,
-        )
 
     def _tokens(self, caption: str) -> list[int]:
         """Ids of a caption without the beginning mark; the end mark only if a search could generate it."""

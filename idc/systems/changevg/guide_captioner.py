@@ -123,7 +123,7 @@ class GuideCaptioner(WordCaptioner[Guided]):
         """The notes of :meth:`notes`, and the maps of a description, from one pass."""
         with self._running():
             guided = self._encode(befores, afters)
-            decoded = self._search(guided.memory, self.beams)
+            decoded = self._search(guided.memory, beams=self.beams)
             findings = self._findings(guided, decoded, change_map=True)
         results = []
         for ids, extras in zip(decoded.ids.tolist(), findings, strict=True):

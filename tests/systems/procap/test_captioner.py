@@ -77,7 +77,7 @@ def slow_map(captioner: PairCaptioner, before: np.ndarray, after: np.ndarray) ->
     features = captioner._features([before], [after])
     with torch.no_grad():
         procedure = model.procedure(features)
-        said = captioner._search(procedure, captioner.beams).ids[0].tolist()
+        said = captioner._search(procedure, beams=captioner.beams).ids[0].tolist()
         said = said[: said.index(EOS)] if EOS in said else said
         given: list[tuple[np.ndarray, np.ndarray]] = []
         hooks = [
