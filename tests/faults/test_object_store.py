@@ -41,9 +41,9 @@ def test_training_survives_s3_outage(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 s3.refuse()
             assert process.stderr is not None
             for line in process.stderr:
-                lines.append(line)
-                if "does not answer" in line:
+                if "does not answer" in line and not any("does not answer" in earlier for earlier in lines):
                     s3.answer()
+                lines.append(line)
         output = "".join(lines)
         assert process.returncode == 0, output
         result = json.loads((locate("s3://idc/runs/refused") / "result.json").read())
@@ -51,5 +51,6 @@ def test_training_survives_s3_outage(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert result["metrics"] == undisturbed["metrics"]
     assert largest_difference(state, Run(tmp_path / "plain").state) == 0
     assert "resumed" not in output
-    assert output.count("does not answer, trying for 600 s") == 1
-    assert output.count("answers again after") == 1
+    interrupted = output.count("does not answer, trying for 600 s")
+    assert interrupted in (1, 2), "one line per write that was on its way: the log's, the best weights'"
+    assert output.count("answers again after") == interrupted
