@@ -31,4 +31,8 @@ class ObjectsConfig(ConfigModel):
     @field_validator("names", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+        """Each of several `--names` may list names, as one does."""
+        lists = [value] if isinstance(value, str) else value
+        if not isinstance(lists, (list, tuple)) or not all(isinstance(names, str) for names in lists):
+            return value
+        return [name.strip() for names in lists for name in names.split(",") if name.strip()]

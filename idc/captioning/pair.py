@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from idc.captioning.apply import CaptionSettings, DescribeOptions, Pixels, describe_batch, with_objects
 from idc.captioning.contract import assessment_text, draw_map, sentence_without_model
@@ -39,13 +39,6 @@ class PairJob(CaptionSettings):
     """PNG file for the change map, white on black, over the image after; its folder is created."""
     as_json: bool = Field(False, json_schema_extra={"option": "--json"})
     """Print JSON: captions, confidences, verdict."""
-
-    @field_validator("objects", mode="before")
-    @classmethod
-    def _repeated(cls, value: Any) -> Any:
-        """Each of several `--names` may list names, as one does."""
-        names = value.get("names") if isinstance(value, Mapping) else None
-        return {**value, "names": ",".join(map(str, names))} if isinstance(names, (list, tuple)) else value
 
     def errors(self) -> Iterator[str]:
         yield from super().errors()
