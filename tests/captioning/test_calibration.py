@@ -57,22 +57,22 @@ def test_statistics_of_an_image_by_hand() -> None:
     """Left half red, right half white: half of the cells each, one step across."""
     image = np.full((64, 64, 3), 255, np.uint8)
     image[:, :32, 1:] = 0
-    found = statistics(image)
-    red, green, blue = found[:48].reshape(3, 4, 4)
+    values = statistics(image)
+    red, green, blue = values[:48].reshape(3, 4, 4)
     assert red.tolist() == [[1] * 4] * 4
     assert green.tolist() == blue.tolist() == [[0, 0, 1, 1]] * 4
-    assert found[48:51] == pytest.approx([0, 0.5, 0.5])  # deviation of each channel
-    assert found[51:54] == pytest.approx([0, 0, 0])  # gradient down
-    assert found[54:57] == pytest.approx([0, 1 / 63, 1 / 63])  # gradient across
-    assert found[57:] == pytest.approx([0.5, 0.5])  # saturation: mean, deviation
+    assert values[48:51] == pytest.approx([0, 0.5, 0.5])  # deviation of each channel
+    assert values[51:54] == pytest.approx([0, 0, 0])  # gradient down
+    assert values[54:57] == pytest.approx([0, 1 / 63, 1 / 63])  # gradient across
+    assert values[57:] == pytest.approx([0.5, 0.5])  # saturation: mean, deviation
 
 
 def test_pairs_of_the_domain_are_warned_of_as_often_as_the_threshold_says(fitted: Familiarity) -> None:
     """A conformal p-value is uniform on new pairs of the domain."""
-    found = np.array([fitted(before, after) for before, after in pairs(2, 400)])
-    assert found.min() >= 1 / 200
+    familiarities = np.array([fitted(before, after) for before, after in pairs(2, 400)])
+    assert familiarities.min() >= 1 / 200
     for share in (0.05, 0.2, 0.5):
-        assert abs((found <= share).mean() - share) < 0.08
+        assert abs((familiarities <= share).mean() - share) < 0.08
 
 
 def test_another_domain_has_the_lowest_familiarity_on_either_side(fitted: Familiarity) -> None:

@@ -128,12 +128,12 @@ def test_a_run_killed_on_ray_goes_on_from_object_storage(tmp_path: Path) -> None
     payload = {"dropout": 0.2, "kill_step": 13, "kill_rank": 1, "kill_marker": str(tmp_path / "killed")}
     temp = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
     with store():
-        given = {"train": ON_RAY, "payload": payload, "temp": temp}
-        ended = subprocess.run([sys.executable, "-c", SCRIPT, json.dumps(given)], capture_output=True, text=True)
+        arguments = {"train": ON_RAY, "payload": payload, "temp": temp}
+        ended = subprocess.run([sys.executable, "-c", SCRIPT, json.dumps(arguments)], capture_output=True, text=True)
         shutil.rmtree(temp, ignore_errors=True)
         assert ended.returncode == 0, ended.stderr[-4000:]
         first, again, complete = json.loads(ended.stdout.splitlines()[-1])
-        found = Run(local_folder("s3://idc/ray/run"))
+        run = Run(local_folder("s3://idc/ray/run"))
         names = sizes(locate("s3://idc/ray/run"), 0)
     assert (tmp_path / "killed").exists()
     assert "resumed at step 10 of 24 from " in ended.stderr
@@ -145,7 +145,7 @@ def test_a_run_killed_on_ray_goes_on_from_object_storage(tmp_path: Path) -> None
 
     case = {name: value for name, value in ON_RAY.items() if name != "max_failures"}
     plain = run_cases(ENTRY, {"dropout": 0.2, "train": ON_RAY}, {"plain": case}, tmp_path)["plain"]
-    assert [line["step"] for line in found.log] == [4, 6, 8, 12, 16, 18, 20, 24]
-    assert found.losses == pytest.approx(plain.losses, rel=1e-6)
-    assert largest_difference(found.state, plain.state) < 1e-6
+    assert [line["step"] for line in run.log] == [4, 6, 8, 12, 16, 18, 20, 24]
+    assert run.losses == pytest.approx(plain.losses, rel=1e-6)
+    assert largest_difference(run.state, plain.state) < 1e-6
     assert again["metrics"] == pytest.approx(first["metrics"], rel=1e-6)

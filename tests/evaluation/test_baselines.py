@@ -150,38 +150,38 @@ def store(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def job(name: str, out: str = "", **settings: Any) -> EvaluateJob:
-    given = {"predictions": f"{name}.jsonl", "pairs": "pairs", "out": out or f"out/{name}", "resamples": 0,
+    arguments = {"predictions": f"{name}.jsonl", "pairs": "pairs", "out": out or f"out/{name}", "resamples": 0,
              "metrics": ["BLEU", "CIDEr"], "spice": False}  # fmt: skip
-    return load(EvaluateJob, None, {**given, **settings})
+    return load(EvaluateJob, None, {**arguments, **settings})
 
 
 def test_its_scores_and_claims_are_those_of_its_own_evaluation(world: Path) -> None:
     other = run_evaluation(job("right"))
-    found = run_evaluation(job("wrong", trained_baseline="out/right"))
-    trained = found.baselines["trained"]
+    evaluation = run_evaluation(job("wrong", trained_baseline="out/right"))
+    trained = evaluation.baselines["trained"]
     assert (trained.scores, trained.subsets, trained.types) == (other.scores, other.subsets, other.types)
     assert trained.hallucination == other.hallucination
     assert trained.hallucination is not None
     assert (trained.hallucination.object.right, trained.hallucination.object.total) == (2, 3)
-    assert found.hallucination is not None
-    assert found.hallucination.object.right == 0
+    assert evaluation.hallucination is not None
+    assert evaluation.hallucination.object.right == 0
     assert "right.jsonl" in trained.what
-    text = evaluation_table(found)
+    text = evaluation_table(evaluation)
     assert "baseline: trained" in text
     assert "baseline: trained: object 66.7%" in text
-    assert finished_evaluation(job("wrong", trained_baseline="out/right")) == found
+    assert finished_evaluation(job("wrong", trained_baseline="out/right")) == evaluation
     with pytest.raises(ValueError, match="evaluation of other inputs"):
         finished_evaluation(job("wrong"))
 
 
 def test_the_untrained_baselines_have_claims_too(world: Path) -> None:
-    found = run_evaluation(job("right", constant_candidates=5))
-    nearest, constant = found.baselines["nearest"].hallucination, found.baselines["constant"].hallucination
+    evaluation = run_evaluation(job("right", constant_candidates=5))
+    nearest, constant = evaluation.baselines["nearest"].hallucination, evaluation.baselines["constant"].hallucination
     assert nearest is not None
     assert constant is not None
     assert constant.pairs == nearest.pairs == 6
     assert (nearest.object.right, nearest.object.total) == (3, 3), "every pair is nearest to the last training pair"
-    assert found.baselines["constant"].caption == "the red cube is gone"
+    assert evaluation.baselines["constant"].caption == "the red cube is gone"
     assert (constant.object.right, constant.invented_change.right) == (3, 3)
 
 
@@ -237,9 +237,9 @@ def test_a_sweep_scores_it_once_with_the_other_baselines(world: Path) -> None:
     run_evaluation(job("right"))
     settings = {"split": "test", "pairs": "pairs", "trained_baseline": "out/right", "metrics": ["BLEU", "CIDEr"],
                 "spice": False, "resamples": 0}  # fmt: skip
-    found = score_baselines({"job": settings}, "out/baselines", run_local)
-    assert found.keys() == {"constant", "nearest", "trained"}
-    assert found["trained"] == ev.load_evaluation("out/right").scores
+    scores = score_baselines({"job": settings}, "out/baselines", run_local)
+    assert scores.keys() == {"constant", "nearest", "trained"}
+    assert scores["trained"] == ev.load_evaluation("out/right").scores
 
 
 # ------------------------------------------------------------------------------------------------------------ the cache
@@ -255,33 +255,33 @@ class Made:
 
 
 def test_a_value_is_made_once_for_what_it_depends_on(tmp_path: Path) -> None:
-    made = Made({"CIDEr": 0.1 + 0.2, "texts": ["a", "b"]})
+    make = Made({"CIDEr": 0.1 + 0.2, "texts": ["a", "b"]})
     for _ in range(2):
-        assert ScoreCache(tmp_path / "cache", 1).get("x", ["a", 1], made) == made.value
-    assert made.times == 1
-    ScoreCache(tmp_path / "cache", 1).get("x", ["a", 2], made)
-    ScoreCache(tmp_path / "cache", 2).get("x", ["a", 1], made)
-    ScoreCache(tmp_path / "cache", 1).get("y", ["a", 1], made)
-    assert made.times == 4, "other inputs, another version, another name"
-    ScoreCache().get("x", ["a", 1], made)
-    assert made.times == 5
+        assert ScoreCache(tmp_path / "cache", 1).get("x", ["a", 1], make) == make.value
+    assert make.times == 1
+    ScoreCache(tmp_path / "cache", 1).get("x", ["a", 2], make)
+    ScoreCache(tmp_path / "cache", 2).get("x", ["a", 1], make)
+    ScoreCache(tmp_path / "cache", 1).get("y", ["a", 1], make)
+    assert make.times == 4, "other inputs, another version, another name"
+    ScoreCache().get("x", ["a", 1], make)
+    assert make.times == 5
 
 
 def test_a_damaged_file_is_made_anew(tmp_path: Path) -> None:
-    cache, made = ScoreCache(tmp_path), Made([1.5])
-    cache.get("x", 0, made)
+    cache, make = ScoreCache(tmp_path), Made([1.5])
+    cache.get("x", 0, make)
     [path] = tmp_path.iterdir()
     good = path.read_bytes()
     for damage in (b"", good[: len(good) // 2], good.replace(b"1.5", b"2.5"), b"[]", b"{}", b"\xff\xfe"):
         path.write_bytes(damage)
-        assert cache.get("x", 0, made) == [1.5]
+        assert cache.get("x", 0, make) == [1.5]
         assert path.read_bytes() == good
-    assert made.times == 7
+    assert make.times == 7
 
 
 def test_without_write_access_nothing_is_cached_and_nothing_fails(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    made = Made(1)
+    make = Made(1)
     for _ in range(2):
-        assert ScoreCache(tmp_path / "file" / "below").get("x", 0, made) == 1
-    assert made.times == 2
+        assert ScoreCache(tmp_path / "file" / "below").get("x", 0, make) == 1
+    assert make.times == 2

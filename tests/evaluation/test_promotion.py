@@ -62,11 +62,11 @@ def test_a_set_too_small_to_rule_out_a_loss_keeps_the_champion() -> None:
     ],
 )
 def test_the_lower_end_decides(low: float, high: float, verdict: str) -> None:
-    one = ScoreDifference(a=2.0, b=2.0, difference=0.0, interval=ev.Interval(low=low, high=high))
-    found = SystemComparison(pairs=9, protocol="coco", resamples=1, seed=0, metrics={"CIDEr": one})
-    assert decide(found, "CIDEr", 0.05).verdict == verdict
+    difference = ScoreDifference(a=2.0, b=2.0, difference=0.0, interval=ev.Interval(low=low, high=high))
+    comparison = SystemComparison(pairs=9, protocol="coco", resamples=1, seed=0, metrics={"CIDEr": difference})
+    assert decide(comparison, "CIDEr", 0.05).verdict == verdict
     with pytest.raises(ValueError, match="metric: 'METEOR' was not scored; there are CIDEr"):
-        decide(found, "METEOR", 0.05)
+        decide(comparison, "METEOR", 0.05)
 
 
 DATA = {"data_set": "rendered", "fingerprint": "f00d"}

@@ -72,12 +72,12 @@ def test_an_interval_is_as_wide_as_theory_says(references: dict[str, list[str]])
 
 def test_a_better_system_is_found_whichever_way_it_is_asked(references: dict[str, list[str]]) -> None:
     worse, better = (evaluated(mixed(references, right, seed), references) for right, seed in ((0.3, 1), (0.7, 2)))
-    found = compare_systems(worse, list(reversed(better)), "levir_words", 500)
+    comparison = compare_systems(worse, list(reversed(better)), "levir_words", 500)
     back = compare_systems(better, worse, "levir_words", 500)
-    assert list(found.metrics) == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"]
+    assert list(comparison.metrics) == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"]
     same = compare_systems(worse, worse, "levir_words", 100).metrics["CIDEr"].interval
     assert (same.low, same.high) == (0, 0), "both are resampled with the same pairs"
-    for name, row in found.metrics.items():
+    for name, row in comparison.metrics.items():
         assert row.difference == pytest.approx(row.b - row.a) == pytest.approx(-back.metrics[name].difference)
         assert row.interval.low > 0, name
         assert back.metrics[name].interval.high < 0, name
@@ -142,7 +142,7 @@ def differences_of(seeds: int, pairs: int, a: float, b: float, e: float, rng: np
 def test_the_interval_is_that_of_the_analysis_of_variance() -> None:
     difference = differences_of(4, 7, 0.5, 2.0, 1.0, np.random.default_rng(0)) + 0.3
     control = np.random.default_rng(1).random((4, 7))
-    found = seeded_effect(control, control + difference)
+    effect = seeded_effect(control, control + difference)
     seeds, pairs = range(4), range(7)
     mean = sum(difference[s][i] for s in seeds for i in pairs) / 28
     by_seed = [sum(difference[s][i] for i in pairs) / 7 for s in seeds]
@@ -152,16 +152,16 @@ def test_the_interval_is_that_of_the_analysis_of_variance() -> None:
     rest = sum((difference[s][i] - by_seed[s] - by_pair[i] + mean) ** 2 for s in seeds for i in pairs) / 18
     half = math.sqrt((T_975[3] ** 2 * of_seeds + T_975[6] ** 2 * (of_pairs - rest)) / 28)
     assert of_seeds > rest < of_pairs
-    assert found.effect == pytest.approx(mean)
-    assert (found.interval.low, found.interval.high) == pytest.approx((mean - half, mean + half), rel=1e-5)
-    assert (found.seeds, found.pairs) == (4, 7)
+    assert effect.effect == pytest.approx(mean)
+    assert (effect.interval.low, effect.interval.high) == pytest.approx((mean - half, mean + half), rel=1e-5)
+    assert (effect.seeds, effect.pairs) == (4, 7)
 
 
 def test_if_only_pairs_vary_the_interval_is_students_over_the_pairs() -> None:
     difference = np.tile(np.array([[1.0, 2.0, 3.0, 4.0, 5.0]]), (3, 1))
-    found = seeded_effect(np.zeros((3, 5)), difference)
+    effect = seeded_effect(np.zeros((3, 5)), difference)
     half = T_975[4] * math.sqrt(2.5 / 5)
-    assert (found.interval.low, found.interval.high) == pytest.approx((3 - half, 3 + half), rel=1e-5)
+    assert (effect.interval.low, effect.interval.high) == pytest.approx((3 - half, 3 + half), rel=1e-5)
 
 
 def test_an_effect_without_spread_is_certain_and_one_seed_has_an_interval_over_the_pairs_alone() -> None:
@@ -179,6 +179,6 @@ def test_an_effect_without_spread_is_certain_and_one_seed_has_an_interval_over_t
 def test_the_interval_holds_the_truth_in_95_of_100_repetitions(a: float, b: float, e: float) -> None:
     rng, held = np.random.default_rng(2), 0
     for _ in range(300):
-        found = seeded_effect(np.zeros((3, 100)), differences_of(3, 100, a, b, e, rng))
-        held += found.interval.low <= 0 <= found.interval.high
+        effect = seeded_effect(np.zeros((3, 100)), differences_of(3, 100, a, b, e, rng))
+        held += effect.interval.low <= 0 <= effect.interval.high
     assert 0.92 <= held / 300 < 1

@@ -152,8 +152,8 @@ def test_relative_names_in_tables_stay_below_their_folder(
     assert "allow_remote=true" in rejects["HTTP"]
     assert "options and credentials" in rejects["S3 with a host of its own"]
     assert host.connections == 0
-    found = validate(ValidateJob(pairs=str(path), format=format, pictures=0), progress=False)  # type: ignore[arg-type]
-    assert found.result.usable_pairs == 2
+    report = validate(ValidateJob(pairs=str(path), format=format, pictures=0), progress=False)  # type: ignore[arg-type]
+    assert report.result.usable_pairs == 2
     prepare(path, tmp_path / "links", format, follow_links=True)
     of_links = {"a link", "a linked folder", "up from a linked folder"}
     assert {row["pair_id"] for row in iter_rows(tmp_path / "links")} == {"absolute", "file URI", *of_links}

@@ -74,7 +74,7 @@ def test_every_reference_of_several_changes_is_read_as_exactly_the_true_list(pai
         captions = several_captions(pair.differences, pair.before, pair.after, pair.views, 4, rng)
         for caption in (*captions, *true_wordings(pair.differences)):
             found = match_caption(caption, true)
-            assert found.scores == PERFECT, (caption, [str(one) for one in found.claims])
+            assert found.scores == PERFECT, (caption, [str(claim) for claim in found.claims])
             heard = match_caption(" ".join(words(caption)), true)
             assert heard.scores == PERFECT, "a vocabulary that drops stops and capitals changes nothing"
             assert found.verdicts == ("right",) * len(pair.differences)

@@ -21,12 +21,12 @@ ROWS = 60
 def vectors() -> dict[str, np.ndarray]:
     """Features in clusters; images 7 and 8 have equal ones."""
     rng = np.random.default_rng(0)
-    found = {}
+    vector_of = {}
     for name, dimensions in zip(FEATURES, (24, 40), strict=True):
         centres = rng.normal(size=(6, dimensions))
-        found[name] = centres[np.arange(ROWS) % 6] + 0.3 * rng.normal(size=(ROWS, dimensions))
-        found[name][8] = found[name][7]
-    return found
+        vector_of[name] = centres[np.arange(ROWS) % 6] + 0.3 * rng.normal(size=(ROWS, dimensions))
+        vector_of[name][8] = vector_of[name][7]
+    return vector_of
 
 
 @pytest.fixture(scope="module")

@@ -68,13 +68,13 @@ def test_cached_and_uncached_decoding_agree_token_for_token(
 
 
 def test_the_rules_of_a_shared_decoder_ban_marks_and_the_unknown_word() -> None:
-    decoder, own = make_word_decoder(), (text.UNK, text.PAD, text.BOS)
+    decoder, banned = make_word_decoder(), (text.UNK, text.PAD, text.BOS)
     with torch.no_grad():
-        decoder.word_bias[list(own)] += 50
-    found = decode(decoder, torch.randn(6, 7, 24), **decoder.rules())
-    assert found.ids.shape[1] <= 15
-    for ids, length in zip(found.ids.tolist(), found.lengths.tolist(), strict=True):
-        assert not set(own) & set(ids[:length])
+        decoder.word_bias[list(banned)] += 50
+    decoded = decode(decoder, torch.randn(6, 7, 24), **decoder.rules())
+    assert decoded.ids.shape[1] <= 15
+    for ids, length in zip(decoded.ids.tolist(), decoded.lengths.tolist(), strict=True):
+        assert not set(banned) & set(ids[:length])
 
 
 def test_banned_words_are_never_generated_and_padding_follows_the_end() -> None:

@@ -123,10 +123,10 @@ def test_pairs_are_the_scenes_images_in_their_order(ordered_rows) -> None:
 def test_every_caption_is_true(ordered_rows) -> None:
     pairs = [pair for index in TRAIN for pair in ordered_rows[index].values()]
     truths = {p.pair_id: truth_of(p.change_type, p.meta["before"], p.meta["after"]) for p in pairs}
-    found = hallucination((caption, truths[p.pair_id]) for p in pairs for caption in p.captions)
-    for rate in (found.change_type, found.object, found.attribute):
+    rates = hallucination((caption, truths[p.pair_id]) for p in pairs for caption in p.captions)
+    for rate in (rates.change_type, rates.object, rates.attribute):
         assert rate.right == rate.total > 0
-    assert found.invented_change.right == found.missed_change.right == 0
+    assert rates.invented_change.right == rates.missed_change.right == 0
     assert all(len(set(p.captions)) == ORDERED.captions_per_pair for p in pairs)
     assert len({p.captions for p in pairs}) == len(pairs), "each order has its own draws"
     scene, _ = draw_scene(ORDERED, TRAIN[0])

@@ -162,9 +162,9 @@ def test_what_looks_alike_is_told_by_its_side_or_not_at_all() -> None:
     gone = Difference("drop", (left,), ())
     assert on_side("left", thing_of(left), VIEW, 1.0)
     assert on_side("right", thing_of(right), VIEW, 1.0)
-    found = several_captions([gone], [left, right], [right], [VIEW, VIEW], 4, np.random.default_rng(0))
-    assert len(found) == 4
-    assert all("left" in one for one in found)
+    captions = several_captions([gone], [left, right], [right], [VIEW, VIEW], 4, np.random.default_rng(0))
+    assert len(captions) == 4
+    assert all("left" in caption for caption in captions)
     near = record("small red metal cube", -1.6, -1.6)
     near_gone = Difference("drop", (near,), ())
     assert several_captions([near_gone], [near, left], [left], [VIEW, VIEW], 1, np.random.default_rng(0)) == []
@@ -177,10 +177,10 @@ def test_a_direction_is_named_only_where_it_is_clear() -> None:
     start, end = record("small red metal cube", -2.0, -2.0), record("small red metal cube", 2.0, 2.0)
     other = record("large blue rubber sphere", 0.0, 0.0)
     moved = Difference("move", (start,), (end,))
-    found = several_captions([moved], [start, other], [end, other], [VIEW, VIEW], 8, np.random.default_rng(0))
-    directed = [one for one in found if "to the right" in one]
+    captions = several_captions([moved], [start, other], [end, other], [VIEW, VIEW], 8, np.random.default_rng(0))
+    directed = [caption for caption in captions if "to the right" in caption]
     assert len(directed) == len(DIRECTED_MOVES)
-    assert sum("from the left" in one for one in directed) == 2
+    assert sum("from the left" in caption for caption in directed) == 2
     close = record("small red metal cube", -1.0, -2.0)
     assert (
         find_referring_options(

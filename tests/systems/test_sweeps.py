@@ -293,17 +293,17 @@ def test_a_table_of_all_kinds_of_rows_runs(system: str, folders: Folders, tmp_pa
     assert result.failed == {}
     paths = list(tmp_path.glob(f"steps/{system}-*/artifact"))
     records = [read_artifact(path).config for path in paths]
-    own = [record.get("own_modules", []) for record in records]
+    module_lists = [record.get("own_modules", []) for record in records]
     if system == "changevg":
         for row in result.rows:
             answered = [row.values[title] is not None for title in ("C", "F1", "MAE")]
             assert answered == [True, *[row.label != "the guide"] * 2]
-        assert sorted(own) == [[], ["guide"]]
+        assert sorted(module_lists) == [[], ["guide"]]
     else:
         kinds = [(record["job"]["mdp"] is not None, len(record["job"]["mixture"]["without"])) for record in records]
-        modules = dict(zip(kinds, own, strict=True))
+        modules = dict(zip(kinds, module_lists, strict=True))
         assert modules == {(True, 0): ["mdp"], (True, 1): ["mdp"], (False, 0): []}
-        assert [load_captioner(str(path)).mdp is not None for path in paths] == [bool(names) for names in own]
+        assert [load_captioner(str(path)).mdp is not None for path in paths] == [bool(names) for names in module_lists]
 
 
 SHORT = {"BLEU-4": "B", "METEOR": "M", "ROUGE-L": "R", "CIDEr": "C", "SPICE": "S", "LLM judge": "LLM"}

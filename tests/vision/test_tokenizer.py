@@ -38,9 +38,9 @@ from tests.vision.scenes import COLOURS, TINY, pair_row, scene, write_pairs
 @pytest.fixture(scope="module")
 def tokenizer() -> ImageTokenizer:
     torch.manual_seed(0)
-    made = ImageTokenizer(TINY).eval()
-    made.codebook.copy_(torch.randn(made.codebook.shape))
-    return made
+    model = ImageTokenizer(TINY).eval()
+    model.codebook.copy_(torch.randn(model.codebook.shape))
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +66,9 @@ def test_patches_are_row_by_row(tokenizer: ImageTokenizer, images: torch.Tensor)
         maps, features = tokenizer.encoder_features(images), tokenizer.features(images)
         torch.testing.assert_close(features[:, 4 * 1 + 2], maps[:, :, 1, 2])
         rows = tokenizer.project(maps)
-        made = tokenizer.reconstruct(rows)
+        reconstructed = tokenizer.reconstruct(rows)
         expected = tokenizer.model.decoder(tokenizer.model.post_quant_conv(rows.transpose(1, 2).reshape(-1, 16, 4, 4)))
-        torch.testing.assert_close(made, torch.nn.functional.pixel_shuffle(expected, 4))
+        torch.testing.assert_close(reconstructed, torch.nn.functional.pixel_shuffle(expected, 4))
 
 
 def test_official_features_are_of_unit_images(tokenizer: ImageTokenizer, images: torch.Tensor) -> None:
@@ -82,9 +82,9 @@ def test_official_features_are_of_unit_images(tokenizer: ImageTokenizer, images:
 
 def test_codes_become_images_and_wrong_shapes_are_refused(tokenizer: ImageTokenizer) -> None:
     with torch.no_grad():
-        made = tokenizer.decode(torch.arange(32).view(2, 16))
-    assert made.shape == (2, 3, 32, 32)
-    assert 0 <= float(made.min()) <= float(made.max()) <= 1
+        images = tokenizer.decode(torch.arange(32).view(2, 16))
+    assert images.shape == (2, 3, 32, 32)
+    assert 0 <= float(images.min()) <= float(images.max()) <= 1
     with pytest.raises(ValueError, match=r"\(2, 15\), expected \(B, 16\)"):
         tokenizer.decode(torch.zeros(2, 15, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"\(1, 3, 32, 40\), expected \(B, 3, 32, 32\)"):
@@ -129,12 +129,12 @@ def test_official_images_are_resized_bilinearly_and_not_rounded() -> None:
     """Each pixel is a weighted mean of its surroundings; halving weighs the four nearest of a row 1, 3, 3, 1."""
     config = TINY.model_copy(update={"resize": "bilinear"})
     rows = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
-    (made,) = prepare_images([rows], config)
+    (image,) = prepare_images([rows], config)
     column = (torch.tensor([1.0, 3, 3, 1]).view(4, 1) @ torch.tensor([1.0, 3, 3, 1]).view(1, 4)) / 64
     expected = (torch.from_numpy(rows[1:5, 3:7]).float() / 255 * column.unsqueeze(-1)).sum((0, 1))
-    torch.testing.assert_close(made[:, 1, 2], expected)
-    assert ((made * 255 - (made * 255).round()).abs() > 0.01).any()
-    assert (prepare_frame(rows, config) == to_frames(made[None])[0]).all()
+    torch.testing.assert_close(image[:, 1, 2], expected)
+    assert ((image * 255 - (image * 255).round()).abs() > 0.01).any()
+    assert (prepare_frame(rows, config) == to_frames(image[None])[0]).all()
     both = prepare_images([rows, rows[:32]], TINY)
     assert (to_frames(both[:1])[0] == prepare_frame(rows, TINY)).all()
     assert both.shape == (2, 3, 32, 32)

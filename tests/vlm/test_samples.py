@@ -45,7 +45,7 @@ def family_of(kind: str) -> Family:
 
     family = found(kind).family
     small = json.loads(family.tokenizer.backend_tokenizer.to_str())
-    special = {one["content"] for one in small["added_tokens"]}
+    special = {entry["content"] for entry in small["added_tokens"]}
     tokenizer = Qwen2Tokenizer(
         vocab={token: number for token, number in small["model"]["vocab"].items() if token not in special},
         merges=[tuple(pair) for pair in small["model"]["merges"]],  # type: ignore[misc]  # pairs are read too
@@ -60,8 +60,8 @@ def family_of(kind: str) -> Family:
 
 def text(rng: random.Random, most: int) -> str:
     """Words and worse; never white space alone."""
-    found = rng.choice((" ", " ", "")).join(rng.choices(WORDS, k=rng.randint(1, most)))
-    return found if found.strip() else text(rng, most)
+    words = rng.choice((" ", " ", "")).join(rng.choices(WORDS, k=rng.randint(1, most)))
+    return words if words.strip() else text(rng, most)
 
 
 def dialogues(kind: str, count: int) -> Iterator[tuple[list[Turn], list[tuple[int, int]]]]:
@@ -105,23 +105,23 @@ def test_dialogues_are_those_of_the_processor_and_their_answers_are_learned(kind
         whole = processor.apply_chat_template(messages, tokenize=False)
         if kind == "llava_onevision":  # its template opens answers in two ways; here all are as in its prompt
             whole = whole.replace("<|im_start|>assistant \n", "<|im_start|>assistant\n")
-        ids, own = read(processor, family, whole, sizes), encoded.ids
+        ids, encoded_ids = read(processor, family, whole, sizes), encoded.ids
         if tokenizer.decode(ids[-1:]) == "\n":  # after the end of the last turn: nobody reads or learns it
             ids = ids[:-1]
         if kind == "llava_onevision" and len(sizes) == 1:  # the processor cuts the only image of a sample into patches
-            ids, own = collapsed(ids, family), collapsed(own, family)
-        assert ids == own
+            ids, encoded_ids = collapsed(ids, family), collapsed(encoded_ids, family)
+        assert ids == encoded_ids
         runs = learned_runs(encoded)
         # The real models' tokenizer composes characters.
-        wanted = [unicodedata.normalize("NFC", one) for one in answers(turns)]
-        assert [tokenizer.decode(run) for run in runs] == [one + tokenizer.eos_token for one in wanted]
+        wanted = [unicodedata.normalize("NFC", answer) for answer in answers(turns)]
+        assert [tokenizer.decode(run) for run in runs] == [answer + tokenizer.eos_token for answer in wanted]
         assert all(run.count(tokenizer.eos_token_id) == 1 and run[-1] == tokenizer.eos_token_id for run in runs)
-        assert runs == [chat.answer_ids(one) for one in answers(turns)]
+        assert runs == [chat.answer_ids(answer) for answer in answers(turns)]
         starts = [number for number, said in enumerate(encoded.learned) if said and not encoded.learned[number - 1]]
         places = [number for number, turn in enumerate(turns) if turn.role == "assistant"]
-        for start, place in zip(starts, places, strict=True):
-            shown = sum(turn.text.count(IMAGE) for turn in turns[:place])
-            assert chat.prompt(turns[:place], sizes[:shown]) == encoded.ids[:start]
+        for start, position in zip(starts, places, strict=True):
+            shown = sum(turn.text.count(IMAGE) for turn in turns[:position])
+            assert chat.prompt(turns[:position], sizes[:shown]) == encoded.ids[:start]
 
 
 def parts(said: str, family: Family) -> list[dict[str, str]]:
@@ -132,11 +132,11 @@ def parts(said: str, family: Family) -> list[dict[str, str]]:
         pieces = Turn("user", said).pieces()
         leading = next((number for number, piece in enumerate(pieces) if piece.strip() not in ("", IMAGE)), len(pieces))
         pieces = [piece for piece in pieces[:leading] if piece == IMAGE] + pieces[leading:]
-        found = [{"type": "image"} if piece == IMAGE else {"type": "text", "text": piece} for piece in pieces]
-        first = next((one for one in found if one["type"] == "text"), None)
-        if first is not None and found.index(first):
+        content = [{"type": "image"} if piece == IMAGE else {"type": "text", "text": piece} for piece in pieces]
+        first = next((part for part in content if part["type"] == "text"), None)
+        if first is not None and content.index(first):
             first["text"] = first["text"].lstrip()
-        return found
+        return content
     images = 0
     while said.startswith(IMAGE):
         said, images = said.removeprefix(IMAGE).lstrip(), images + 1

@@ -76,14 +76,14 @@ def test_statistics_of_captions_by_hand() -> None:
     whole = CaptionCounter()
     for captions in texts:
         whole.add(captions)
-    found = whole.result()
-    assert (found.pairs, found.captions) == (4, 4)
-    assert found.captions_per_pair == Numbers(least=0, mean=1.0, most=2)
-    assert found.words_per_caption == Numbers(least=5, mean=13.25, most=21)
-    assert found.share_over_20_words == 0.25
-    assert found.sentences_per_caption == pytest.approx((1 + 3 + 1 + 1) / 4)
-    assert found.vocabulary == 12
-    assert (found.captions_with_capitals, found.captions_with_punctuation) == (2, 3)
+    statistics = whole.result()
+    assert (statistics.pairs, statistics.captions) == (4, 4)
+    assert statistics.captions_per_pair == Numbers(least=0, mean=1.0, most=2)
+    assert statistics.words_per_caption == Numbers(least=5, mean=13.25, most=21)
+    assert statistics.share_over_20_words == 0.25
+    assert statistics.sentences_per_caption == pytest.approx((1 + 3 + 1 + 1) / 4)
+    assert statistics.vocabulary == 12
+    assert (statistics.captions_with_capitals, statistics.captions_with_punctuation) == (2, 3)
     whole.add(["rock & roll - a/b"])
     assert whole.result().captions_with_punctuation == 3
 
@@ -98,15 +98,15 @@ def shared(*pairs: str) -> SharedImages:
 
 
 def test_a_chain_over_three_splits() -> None:
-    found = shared("t1 train a b", "t2 train a c", "v1 val d a", "e1 test d e", "t3 train x y")
-    assert list(found.leaks()) == [
+    leaks = shared("t1 train a b", "t2 train a c", "v1 val d a", "e1 test d e", "t3 train x y")
+    assert list(leaks.leaks()) == [
         Leak(pairs=["t1", "v1"], splits=["train", "val"]), Leak(pairs=["v1", "e1"], splits=["val", "test"])
     ]  # fmt: skip
-    assert found.leaked_pairs() == {"train": {"val": 2}, "val": {"test": 1, "train": 1}, "test": {"val": 1}}
+    assert leaks.leaked_pairs() == {"train": {"val": 2}, "val": {"test": 1, "train": 1}, "test": {"val": 1}}
 
 
 def test_doubles_and_distinct_pairs() -> None:
-    found = shared("p1 train a b", "p2 train a b", "p3 train b a", "p4 test a b")
-    assert list(found.duplicate_pairs()) == [(["p1", "p2", "p4"], ["train", "train", "test"])]
-    assert found.distinct_pairs() == {"train": 2, "test": 1}
+    leaks = shared("p1 train a b", "p2 train a b", "p3 train b a", "p4 test a b")
+    assert list(leaks.duplicate_pairs()) == [(["p1", "p2", "p4"], ["train", "train", "test"])]
+    assert leaks.distinct_pairs() == {"train": 2, "test": 1}
     assert digest("a.png") != digest(b"a.png"), "a name is not taken for bytes"

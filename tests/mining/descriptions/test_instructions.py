@@ -96,8 +96,8 @@ GOOD = PairDescription("shows", "a red car and no people", "depicts", "an empty 
 def test_a_sentence_is_read_back_with_each_of_the_papers_verbs() -> None:
     assert len(VERBS) == len(set(VERBS)) == 49
     for verb in VERBS:
-        one = PairDescription(verb, "a sign with the word \u201cHUNGER\u201d", "has", "keys, and no text on it")
-        assert parse_description(one.sentence()) == one
+        description = PairDescription(verb, "a sign with the word \u201cHUNGER\u201d", "has", "keys, and no text on it")
+        assert parse_description(description.sentence()) == description
 
 
 @pytest.mark.parametrize(

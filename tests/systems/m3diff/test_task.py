@@ -188,13 +188,13 @@ def chat() -> Chat:
 
 
 def test_each_set_has_its_question_and_its_way_with_several_captions(folders: dict[str, str]) -> None:
-    own = "<image> and <image>: what is different?"
-    mixture = mixture_of(folders, **{"sets.mine.prompt.text": own})
+    question = "<image> and <image>: what is different?"
+    mixture = mixture_of(folders, **{"sets.mine.prompt.text": question})
     parts = training_parts(mixture, chat(), seed=0)
     questions = {name: part.dialogue(1, 0).turns[0].text for name, part in parts.items()}
     assert questions["clevr_change"].endswith(QUESTIONS["clevr_change"])
     assert questions["spot_the_diff"].endswith("Describe one change in one sentence.")
-    assert questions["mine"] == own
+    assert questions["mine"] == question
     assert mixture.prompt_of("omnidiff").text.endswith(QUESTIONS["omnidiff"]), "also of a set that is not trained on"
     assert mixture.prompt_of("another").text == PAIR_PROMPT
     # of three pairs one has no caption, one has one and one has two

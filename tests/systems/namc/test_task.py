@@ -158,12 +158,12 @@ def test_the_quality_of_a_reconstruction_is_that_of_its_pictures(world: World, d
 
 
 def test_the_words_of_a_sentence_are_those_of_the_whole_text() -> None:
-    one = PairDescription("shows", "a red cube, and a ball", "has", "a blue cube")
-    sentence, numbers = sentence_words(("shows", "has"), [words(one.before), words(one.after)])
-    assert sentence == words(one.sentence())
-    assert [word for word, (image, _) in zip(sentence, numbers, strict=True) if image == 0] == words(one.before)
+    description = PairDescription("shows", "a red cube, and a ball", "has", "a blue cube")
+    sentence, numbers = sentence_words(("shows", "has"), [words(description.before), words(description.after)])
+    assert sentence == words(description.sentence())
+    assert [word for word, (image, _) in zip(sentence, numbers, strict=True) if image == 0] == words(description.before)
     assert [number for image, number in numbers if image == 1] == [0, 1, 2]
-    assert first_description(["the cube turned blue", one.sentence()]) == one
+    assert first_description(["the cube turned blue", description.sentence()]) == description
     assert first_description(["the cube turned blue"]) is None
 
 
@@ -252,21 +252,21 @@ def test_the_artifact_is_a_captioner_and_that_of_the_pretraining_is_not(
     runs: Path, captioner: NamcCaptioner, images: Images
 ) -> None:
     loaded = load_captioner(str(captioner.path))
-    assert loaded(*images) == [one.best.caption for one in captioner.describe(*images)]
+    assert loaded(*images) == [description.best.caption for description in captioner.describe(*images)]
     assert captioner.capabilities == {"map", "score", "sample"}
     with pytest.raises(ValueError, match=r"is pre-trained only and writes no captions; train it with jobs/finetune"):
         load_captioner(str(runs / "pretrain" / "artifact"))
 
 
 def test_a_batch_gives_what_single_pairs_give(captioner: NamcCaptioner, images: Images) -> None:
-    for before, after, one in zip(*images, captioner.describe(*images, change_map=True), strict=True):
+    for before, after, description in zip(*images, captioner.describe(*images, change_map=True), strict=True):
         (alone,) = captioner.describe([before], [after], change_map=True)
-        assert alone.best.caption == one.best.caption
-        assert one.change_map is not None
-        assert one.change_map.shape == (4, 4)
-        assert alone.change_map == pytest.approx(one.change_map, abs=1e-5)
-        assert one.evidence == {MISMATCH: pytest.approx(float(np.log(one.change_map.max())), abs=1e-4)}
-    assert all(one.change_map is None for one in captioner.describe(*images))
+        assert alone.best.caption == description.best.caption
+        assert description.change_map is not None
+        assert description.change_map.shape == (4, 4)
+        assert alone.change_map == pytest.approx(description.change_map, abs=1e-5)
+        assert description.evidence == {MISMATCH: pytest.approx(float(np.log(description.change_map.max())), abs=1e-4)}
+    assert all(description.change_map is None for description in captioner.describe(*images))
 
 
 def test_the_map_is_what_the_other_image_does_not_hold() -> None:
@@ -277,9 +277,9 @@ def test_the_map_is_what_the_other_image_does_not_hold() -> None:
     attention = torch.stack([to_before, to_after])
     assert torch.allclose(mismatch(attention, torch.cat([before, after])), torch.zeros(1, 16), atol=1e-6)
     after[0, 5] += 1  # a new thing, and what was there is gone from where before looks for it
-    found = mismatch(attention, torch.cat([before, after]))
-    assert set((found[0] > 1e-6).nonzero().flatten().tolist()) == {5, int(moved[5])}
-    assert found[0, 5] == pytest.approx(1 - np.exp(-1), abs=1e-5)
+    change_map = mismatch(attention, torch.cat([before, after]))
+    assert set((change_map[0] > 1e-6).nonzero().flatten().tolist()) == {5, int(moved[5])}
+    assert change_map[0, 5] == pytest.approx(1 - np.exp(-1), abs=1e-5)
 
 
 @torch.no_grad()

@@ -66,7 +66,7 @@ def test_hypotheses_that_read_alike_or_are_none_are_no_candidates(captioner: Pai
     ids, infinite = [[5, EOS, PAD], [5, PAD, EOS], [6, EOS, PAD], [7, EOS, PAD]], float("-inf")
     every = map(captioner._candidate, ids, [2, 3, 2, 2], [-1.0, -1.2, -3.0, infinite])
     candidates = captioner._description(*[np.zeros((4, 4, 3), np.uint8)] * 2, every, 4).candidates
-    assert [(one.caption, one.log_probability) for one in candidates] == [
+    assert [(candidate.caption, candidate.log_probability) for candidate in candidates] == [
         (captioner.vocabulary.decode([5]), -0.5), (captioner.vocabulary.decode([6]), -1.5),
     ]  # fmt: skip
 

@@ -42,10 +42,10 @@ run = partial(run_local, progress=False)
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> str:
     torch.manual_seed(0)
-    made = ImageTokenizer(TINY)
-    made.codebook.copy_(0.3 * torch.randn(made.codebook.shape))
+    model = ImageTokenizer(TINY)
+    model.codebook.copy_(0.3 * torch.randn(model.codebook.shape))
     folder = tmp_path_factory.mktemp("tokenizer")
-    made.save(folder)
+    model.save(folder)
     return str(folder)
 
 

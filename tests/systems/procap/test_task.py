@@ -185,10 +185,12 @@ def test_a_loss_that_is_off_costs_nothing(world: World, on: set[str], caption: b
 
 def test_a_scheme_is_removed_or_varied_by_one_key() -> None:
     """Table 11: the others in proportion. Figure 7: one at p, the others at (1 - p) / 3."""
-    own = {"random": 0.7, "entire": 0.1, "in_block": 0.1, "out_of_block": 0.1}
+    probabilities = {"random": 0.7, "entire": 0.1, "in_block": 0.1, "out_of_block": 0.1}
     for removed in SCHEMES:
         shares = dict(zip(SCHEMES, MaskingConfig(varied=removed).probabilities(), strict=True))
-        expected = {scheme: share / (1 - own[removed]) for scheme, share in own.items()} | {removed: 0.0}
+        expected = {scheme: share / (1 - probabilities[removed]) for scheme, share in probabilities.items()} | {
+            removed: 0.0
+        }
         assert shares == pytest.approx(expected)
     assert MaskingConfig(varied="in_block", varied_to=0.4).probabilities() == pytest.approx((0.2, 0.2, 0.4, 0.2))
     only: dict[str, Any] = {"random": 1.0, "entire": 0.0, "in_block": 0.0, "out_of_block": 0.0, "varied": "random"}

@@ -157,15 +157,15 @@ def test_objects_are_where_their_pixels_are(world: World) -> None:
             if not truth.differs[image].any():
                 continue
             y, x = np.nonzero((mask == level) | (mask == 255))
-            (place,) = truth.places[image][truth.differs[image]] * [mask.shape[1], mask.shape[0], mask.shape[1]]
-            assert np.hypot(x.mean() + 0.5 - place[0], y.mean() + 0.5 - place[1]) < 0.6 * place[2] + 1
-            assert 0.4 < np.sqrt(len(x) / np.pi) / place[2] < 1.5
+            (centre,) = truth.places[image][truth.differs[image]] * [mask.shape[1], mask.shape[0], mask.shape[1]]
+            assert np.hypot(x.mean() + 0.5 - centre[0], y.mean() + 0.5 - centre[1]) < 0.6 * centre[2] + 1
+            assert 0.4 < np.sqrt(len(x) / np.pi) / centre[2] < 1.5
             checked += 1
     assert checked > 10
 
 
 def test_the_scene_and_the_captions_of_a_pair_name_the_same_change(world: World) -> None:
-    known = 0
+    count = 0
     for row in iter_rows(world.pairs):
         meta = json.loads(row["meta"])
         scene = pair_truth(row["change_type"], row["captions"], meta, (32, 32))
@@ -176,10 +176,10 @@ def test_the_scene_and_the_captions_of_a_pair_name_the_same_change(world: World)
             assert scene.differs[image].tolist() == [thing not in others for thing in things]
             parts = [row["change_type"] if thing not in others else "none" for thing in things]
             assert [PARTS[label] for label in scene.parts[image]] == parts
-        given = said.changed != UNKNOWN
-        assert np.array_equal(said.changed[given], scene.changed[given])
-        known += given.sum()
-    assert known > 40
+        stated = said.changed != UNKNOWN
+        assert np.array_equal(said.changed[stated], scene.changed[stated])
+        count += stated.sum()
+    assert count > 40
     assert pair_truth(None, ["a person waves"], {}, (8, 8)).kind == UNKNOWN
 
 
@@ -198,14 +198,14 @@ def test_mirrored_samples_have_mirrored_places_and_words(world: World) -> None:
     data, plain = samples(world, data={"augment": False}), samples(world, data={"augment": False, "mirror": False})
     kinds, exchanged = set(), 0
     for index, epoch in itertools.product(range(len(data)), range(6)):
-        one, other = data.get(index, epoch), plain.get(index, epoch)
-        mirrored = not np.array_equal(one["images"], other["images"])
+        flipped, other = data.get(index, epoch), plain.get(index, epoch)
+        mirrored = not np.array_equal(flipped["images"], other["images"])
         kinds.add(mirrored)
-        assert np.array_equal(one["images"], other["images"][:, :, ::-1] if mirrored else other["images"])
-        for place, was in zip(one["places"], other["places"], strict=True):
-            assert place == pytest.approx(was * (-1, 1, 1) + (1, 0, 0) if mirrored else was)
+        assert np.array_equal(flipped["images"], other["images"][:, :, ::-1] if mirrored else other["images"])
+        for position, was in zip(flipped["places"], other["places"], strict=True):
+            assert position == pytest.approx(was * (-1, 1, 1) + (1, 0, 0) if mirrored else was)
         sides = {"left": "right", "right": "left"} if mirrored else {}
-        said, words = (data.vocabulary.decode(sample["ids"][0][1:]).split() for sample in (one, other))
+        said, words = (data.vocabulary.decode(sample["ids"][0][1:]).split() for sample in (flipped, other))
         assert said == [sides.get(word, word) for word in words]
         exchanged += said != words
     assert kinds == {True, False}
@@ -228,11 +228,11 @@ def test_augmentation_begins_at_its_epoch_moves_places_and_leaves_a_share_clean(
 
 def test_a_pair_has_several_captions_in_a_sample(world: World) -> None:
     """In the order of its references from a drawn one on, without and with mirroring; a batch has them pair by pair."""
-    one, three = (samples(world, data={"augment": False, "captions": number}) for number in (1, 3))
+    single, three = (samples(world, data={"augment": False, "captions": number}) for number in (1, 3))
     starts = set()
     for index, epoch in itertools.product(range(len(three)), range(4)):
         sample = three.get(index, epoch)
-        assert sample["ids"][:1] == one.get(index, epoch)["ids"]
+        assert sample["ids"][:1] == single.get(index, epoch)["ids"]
         texts, plain = three.captions[three.order[index]], samples(world).get(index, epoch)
         mirrored = not np.array_equal(sample["images"], plain["images"])
         wordings = [three.vocabulary.encode(mirror_caption(text) if mirrored else text, three.length) for text in texts]
@@ -248,11 +248,11 @@ def test_a_pair_has_several_captions_in_a_sample(world: World) -> None:
 
 def test_a_batch_is_padded(world: World) -> None:
     data = samples(world, "val")
-    made = [data.get(index, 0) for index in range(len(data))]
-    batch = collate(made)
-    most = max(len(one) for sample in made for one in sample["places"])
-    assert batch["places"].shape == (len(made), 2, most, 3)
-    for index, sample in enumerate(made):
+    rows = [data.get(index, 0) for index in range(len(data))]
+    batch = collate(rows)
+    most = max(len(positions) for sample in rows for positions in sample["places"])
+    assert batch["places"].shape == (len(rows), 2, most, 3)
+    for index, sample in enumerate(rows):
         for image in range(2):
             labels = batch["labels"][index, image]
             assert (labels >= 0).all(dim=1).sum() == len(sample["places"][image])

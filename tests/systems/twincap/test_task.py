@@ -251,10 +251,10 @@ def captioner(artifact: Path) -> TwinCaptioner:
 def test_the_artifact_is_a_captioner(artifact: Path, captioner: TwinCaptioner, images: Images) -> None:
     assert is_captioner(str(artifact))
     described = captioner.describe(*images)
-    assert load_captioner(str(artifact))(*images) == [one.best.caption for one in described]
+    assert load_captioner(str(artifact))(*images) == [description.best.caption for description in described]
     assert captioner.capabilities == {"map", "score", "sample"}
-    assert all(one.change_map is None for one in described)
-    maps = np.stack([one.change_map for one in captioner.describe(*images, change_map=True)])  # type: ignore[misc]
+    assert all(description.change_map is None for description in described)
+    maps = np.stack([description.change_map for description in captioner.describe(*images, change_map=True)])  # type: ignore[misc]
     assert (maps.shape, maps.dtype) == ((6, 8, 8), np.float32)
     assert 0 <= maps.min() < maps.max() <= 1
 
@@ -264,18 +264,18 @@ def test_attributes_are_those_of_the_heads_and_fit_the_type(captioner: TwinCapti
         encoded = captioner._encode(*images)
         assert captioner.net.kind is not None
         kinds = captioner.net.kind(encoded.pooled).softmax(dim=1)
-    for row, one in zip(kinds, captioner.describe(*images), strict=True):
-        found = one.attributes
-        assert found is not None
-        assert found["type"]["value"] == CHANGE_TYPES[int(row.argmax())]
-        assert found["type"]["probability"] == pytest.approx(float(row.max()), abs=1e-5)
-        assert (found["before"] is None) == (found["type"]["value"] in ("add", "none"))
-        assert (found["after"] is None) == (found["type"]["value"] in ("drop", "none"))
-        for side in (found["before"], found["after"]):
+    for row, description in zip(kinds, captioner.describe(*images), strict=True):
+        attributes = description.attributes
+        assert attributes is not None
+        assert attributes["type"]["value"] == CHANGE_TYPES[int(row.argmax())]
+        assert attributes["type"]["probability"] == pytest.approx(float(row.max()), abs=1e-5)
+        assert (attributes["before"] is None) == (attributes["type"]["value"] in ("add", "none"))
+        assert (attributes["after"] is None) == (attributes["type"]["value"] in ("drop", "none"))
+        for side in (attributes["before"], attributes["after"]):
             assert side is None or side.keys() == set(ATTRIBUTES)
         none = CHANGE_TYPES.index("none")
-        assert one.evidence[CHANGE_ODDS] == pytest.approx(float(((1 - row[none]) / row[none]).log()), abs=1e-3)
-        assert one.evidence.keys() == {CHANGE_ODDS, CHANGE_HEAT}
+        assert description.evidence[CHANGE_ODDS] == pytest.approx(float(((1 - row[none]) / row[none]).log()), abs=1e-3)
+        assert description.evidence.keys() == {CHANGE_ODDS, CHANGE_HEAT}
 
 
 def test_a_pairs_attributes_are_in_its_json(artifact: Path, images: Images, tmp_path: Path) -> None:
@@ -293,6 +293,6 @@ def test_it_is_calibrated_by_its_evidence_at_any_speed(
     copy = str(shutil.copytree(artifact, tmp_path / "artifact"))
     job = load(CalibrateJob, None, {"artifact": copy, "pairs": world.pairs, "familiarity": False})
     assert {CHANGE_ODDS, CHANGE_HEAT} <= set(calibrate(job).inputs)
-    for one in TwinCaptioner(copy, speed="bf16").describe(*images):
-        assert one.changed is not None
-        assert 0 < one.changed < 1
+    for description in TwinCaptioner(copy, speed="bf16").describe(*images):
+        assert description.changed is not None
+        assert 0 < description.changed < 1

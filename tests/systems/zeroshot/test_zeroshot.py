@@ -141,17 +141,17 @@ def test_a_model_of_the_hub_captions_and_its_size_is_named_first(
 
 
 def test_a_model_behind_an_endpoint_needs_no_weights_here(asked: list[str], cache: Path, tmp_path: Path) -> None:
-    made = tmp_path / "artifact"
+    artifact = tmp_path / "artifact"
     base = BaseConfig(source="org/tiny", download=True)
     with endpoint(taught_folder(KIND)) as server:
         there = LoadConfig(endpoint=EndpointConfig(url=server.url))
         assert CaptionerLoader("hf:org/tiny", there)()(BEFORES, AFTERS) == list(CAPTIONS)
-        wrap(WrapJob(base=base, weights=False, out=str(made)))
-        assert CaptionerLoader(str(made), there)()(BEFORES, AFTERS) == list(CAPTIONS)
+        wrap(WrapJob(base=base, weights=False, out=str(artifact)))
+        assert CaptionerLoader(str(artifact), there)()(BEFORES, AFTERS) == list(CAPTIONS)
     assert [path for path in asked if "resolve" in path]
     assert not [path for path in asked if path.endswith(".safetensors")]
     with pytest.raises(ValueError, match=r"org/tiny at revision \w+ is only partly on this machine: download it once"):
-        CaptionerLoader(str(made), LoadConfig())
+        CaptionerLoader(str(artifact), LoadConfig())
 
 
 @pytest.mark.parametrize(

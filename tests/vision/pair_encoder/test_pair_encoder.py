@@ -202,12 +202,12 @@ def change_row(index: int, split: str) -> dict[str, Any]:
     """A square of one of 4 colours at one of 3 places becomes another of 3 colours: 36 changes, each with its words."""
     names, places = list(COLOURS), list(PLACES)
     first, second = names[index % 4], names[(index + 1 + (index // 4) % 3) % 4]
-    place = places[(index // 12) % 3]
-    left = PLACES[place]
-    text = f"the {first} square on the {place} became {second}"
+    side = places[(index // 12) % 3]
+    left = PLACES[side]
+    text = f"the {first} square on the {side} became {second}"
     return pair_row(
         index, split, before=encode_png(scene(first, left)), after=encode_png(scene(second, left)),
-        captions=[text, f"{first} to {second} on the {place}"], change_type="color",
+        captions=[text, f"{first} to {second} on the {side}"], change_type="color",
     )  # fmt: skip
 
 
