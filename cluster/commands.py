@@ -17,6 +17,7 @@ from threading import Event
 from typing import Any, NamedTuple
 
 from idc.util.cores import usable_cores
+from idc.util.program import shipped
 
 
 class Used(NamedTuple):
@@ -31,14 +32,13 @@ Command = tuple[str, list[str], int | None]
 order. ``None``: alone."""
 
 
-def run_commands(commands: Sequence[Command], root: Path, logs: Path) -> Used:
+def run_commands(commands: Sequence[Command], logs: Path) -> Used:
     """Run commands of this project in order in the working directory.
 
     Commands in queues get ``OMP_NUM_THREADS``, their queue's share of the cores; the next one alone waits for all of
     them.
 
     Args:
-        root: folder that contains ``jobs/``, for scripts and presets missing in the working directory.
         logs: folder for ``01.log`` and so on.
 
     Raises:
@@ -55,7 +55,7 @@ def run_commands(commands: Sequence[Command], root: Path, logs: Path) -> Used:
             if failed.is_set():
                 return
             title, words, _ = commands[number - 1]
-            line, command = f"[{number}/{len(commands)}] {title}", [_resolved(word, root) for word in words]
+            line, command = f"[{number}/{len(commands)}] {title}", [shipped(word) for word in words]
             try:
                 seconds_of[title] = _run(line, command, logs / f"{number:02d}.log", threads)
             except BaseException:
@@ -122,8 +122,3 @@ def _run(line: str, command: Sequence[str], log: Path, threads: int | None) -> f
     finally:
         print(f"{head}: {ended}", flush=True)
     return round(time.monotonic() - began, 1)
-
-
-def _resolved(argument: str, root: Path) -> str:
-    """Resolve the path of a job's script or preset from any working directory; return other arguments unchanged."""
-    return argument if not argument.startswith("jobs/") or Path(argument).exists() else str(root / argument)

@@ -17,6 +17,7 @@ from idc.config import ConfigModel, cli
 from idc.data.files import join
 from idc.data.object_store import check_writable
 from idc.next_command import after_training
+from idc.util.program import as_started
 from idc.util.units import metric_text
 
 _EVERY_TRAINING = """The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, the
@@ -65,7 +66,7 @@ def train_command(
             payload = job.model_dump(mode="json", exclude={"train", "cluster"})
             result = launch(entry, payload, train, run_dir, local=args.local, overwrite=args.overwrite)
     except (ValueError, OSError) as error:
-        raise SystemExit(f"{job.name}: {error}") from None
+        raise SystemExit(f"{job.name}: {as_started(str(error))}") from None
     metrics = "  ".join(f"{name} {metric_text(name, value)}" for name, value in sorted(result["metrics"].items()))
     print(
         f"{job.name}: {result['steps']} steps, {result['seconds_per_step']:.3g} s each, best at "

@@ -16,9 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from idc.config import did_you_mean
-
-INSTALLED = Path(__file__).resolve().parent / "_commands"
-"""The commands of an installed package; not there in a checkout."""
+from idc.util.program import PROGRAM, commands_folder
 
 GROUPS = {
     "data": ("render", "import_dataset", "validate", "mine_pairs", "describe_pairs", "build_changeimti"),
@@ -33,11 +31,6 @@ GROUPS = {
     "use": ("caption", "demo", "serve"),
 }  # fmt: skip
 """Group of `idc --help` and of docs/commands.md -> its commands; those of none are shown last."""
-
-
-def commands_folder() -> Path:
-    """The folder with ``jobs/``, ``cluster/`` and ``serve/``."""
-    return INSTALLED if INSTALLED.is_dir() else INSTALLED.parent.parent
 
 
 def commands(folder: Path) -> dict[str, list[str]]:
@@ -62,7 +55,7 @@ def main() -> None:
     elif (command := by_name.get(name.replace("_", "-"))) is not None:
         # Child processes (Ray's and their workers) find the packages as the command does.
         paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+        os.environ |= {"PYTHONPATH": os.pathsep.join(paths), PROGRAM: "idc"}
         os.execv(sys.executable, [sys.executable, *command, *arguments])
     else:
         print(f"idc: no such command: {name!r}{did_you_mean(name, list(by_name))}; `idc` lists all", file=sys.stderr)

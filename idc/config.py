@@ -19,14 +19,16 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Annotated, Any, Generic, NoReturn, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 from idc.util import logs
 from idc.util.option_values import is_several, is_text, scalar
+from idc.util.program import as_started, shipped
 from idc.util.redaction import redacted, secret_fault
 
 Loc = tuple[int | str, ...]
@@ -96,24 +98,22 @@ class Cli(Generic[Schema]):
     """Replace an output that was made from another config."""
 
 
-def shipped(path: str) -> Path:
-    """``path``, or if it does not exist the file of that name among the commands of an installed package, where the
-    presets are (``jobs/configs/...``)."""
-    installed = Path(__file__).parent / "_commands" / path
-    return installed if not Path(path).exists() and installed.exists() else Path(path)
-
-
 def missing(path: str | None, field: str) -> Iterator[str]:
     """A fault if ``path`` is a local path that does not exist (URIs are checked only when they are read)."""
-    if path is not None and "://" not in path and not shipped(path).exists():
+    if path is not None and "://" not in path and not Path(path).exists():
         seen_from = "" if Path(path).is_absolute() else f" (in {str(Path.cwd())!r}; IDC_ROOT sets another folder)"
         yield f"{field}: no such file or folder: {path!r}{seen_from}"
 
 
-def remote(path: str | None, field: str, what: str) -> Iterator[str]:
-    """A fault if ``path`` is a URI, where only a folder on a disk (of this machine, or shared by all nodes) will do."""
-    if path is not None and "://" in path:
-        yield f"{field}: {path!r} is a URI; {what} is written to a folder on a disk that all its processes see"
+def _on_disk(path: str) -> str:
+    if "://" in path:
+        raise PydanticCustomError("on_disk", "must be on a disk that all its processes see, not a URI")
+    return path
+
+
+DiskPath = Annotated[str, AfterValidator(_on_disk)]
+"""A path on a disk (of this machine, or shared by all nodes): a URI is refused, where ``Path`` would make a folder
+``s3:`` of it."""
 
 
 def missing_database(uri: str | None, field: str) -> Iterator[str]:
@@ -131,17 +131,20 @@ def load(
     Raises:
         ConfigError: with every fault: unknown keys (and what was probably meant), bad values, contradictions.
     """
-    paths = [path] if isinstance(path, str) else path or []
     values: dict[str, Any] = {}
-    for name in paths:
-        values = _laid_over(values, _read_yaml(name))
-    settings = _override(schema.composed(values), overrides or {})
-    return _validate(schema, _laid_over(_section_defaults(schema, settings), settings))
+    unread: list[str] = []
+    for name in [path] if isinstance(path, str) else path or []:
+        try:
+            values = _laid_over(values, _read_yaml(name))
+        except ConfigError as error:
+            unread += error.errors
+    settings = _override({} if unread else schema.composed(values), overrides or {})
+    return _validate(schema, _laid_over(_section_defaults(schema, settings), settings), unread)
 
 
 def _read_yaml(path: str) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(shipped(path).read_text(encoding="utf-8")) or {}
+        values = yaml.safe_load(Path(shipped(path)).read_text(encoding="utf-8")) or {}
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError([f"--config: cannot read {path!r}: {reason}"]) from None
@@ -256,7 +259,7 @@ def command(main: Callable[[], None]) -> Callable[[], None]:
         try:
             main()
         except (ValueError, OSError) as error:
-            raise SystemExit(f"{Path(main.__code__.co_filename).stem}: {error}") from None
+            raise SystemExit(f"{Path(main.__code__.co_filename).stem}: {as_started(str(error))}") from None
 
     return run
 
@@ -295,7 +298,7 @@ def refuse(errors: Sequence[str]) -> NoReturn:
     """Print the errors and leave with status 2."""
     print(f"config refused, {len(errors)} error{'s' * (len(errors) > 1)}:", file=sys.stderr)
     for fault in errors:
-        print(f"  {redacted(fault)}", file=sys.stderr)
+        print(f"  {redacted(as_started(fault))}", file=sys.stderr)
     raise SystemExit(2)
 
 
@@ -333,12 +336,16 @@ def _override(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[s
     return dict(values)
 
 
-def _validate(schema: type[Schema], values: dict[str, Any]) -> Schema:
-    """Validate each field, then between fields."""
+def _validate(schema: type[Schema], values: dict[str, Any], unread: Sequence[str] = ()) -> Schema:
+    """Validate each field, then between fields. With faults of ``unread`` files, which may set all else, only each
+    field that is set."""
     try:
         config = schema.model_validate(values, context=_FIELDS_ONLY)
     except ValidationError as error:
-        raise ConfigError([line for item in error.errors() for line in _describe(schema, item)]) from None
+        items = [item for item in error.errors() if not (unread and item["type"] == "missing")]
+        raise ConfigError([*unread, *(line for item in items for line in _describe(schema, item))]) from None
+    if unread:
+        raise ConfigError(unread, rest=config)
     errors = [f"{path}{line}" for path, section in _sections(config) for line in section.all_errors()]
     if errors:
         raise ConfigError(list(dict.fromkeys(errors)), rest=config)

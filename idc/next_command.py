@@ -6,11 +6,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from idc.captioning.loading import AUTO
 from idc.config import ConfigModel, arguments
+from idc.util.program import as_started
 
 if TYPE_CHECKING:
     from idc.data.validation.run import ValidationFindings
@@ -29,7 +29,7 @@ _CONFIGS = "--config jobs/configs"
 def _command(template: str, *values: str, more: Mapping[str, Any] = {}) -> str:
     """The filled template, with ``more`` settings at its end; each word quoted for a shell."""
     words = (shlex.quote(word.format(*values)) for word in template.split())
-    return " ".join(["python", *words, *arguments(more)])
+    return as_started(" ".join(["python", *words, *arguments(more)]))
 
 
 def _after(template: str) -> Callable[..., str]:
@@ -82,6 +82,8 @@ def after_training(entry: str, job: Any, artifact: str) -> str:
     """
     pairs = getattr(job, "pairs", None) or _PAIRS
     carried = _carried(job, "runs", "train.tracking.uri")
+    # An evaluation is written to a disk.
+    beside = f"runs/{job.name}" if "://" in artifact else artifact.rpartition("/")[0]
     match entry.removeprefix("idc."):
         case "vision.tokenizer.task:train":
             return _command(_BUILD, pairs, artifact)
@@ -96,14 +98,12 @@ def after_training(entry: str, job: Any, artifact: str) -> str:
             named = job.caption_pairs or pairs, artifact
             return _command(f"{template} pairs={{0}} pretrained={{1}}", *named, more=carried)
         case _ if _holds_questions(pairs):
-            out = str(PurePath(artifact).parent / "answers")
-            return _command("jobs/evaluate.py artifact={0} instructions={1} out={2}", artifact, pairs, out)
+            return _command("jobs/evaluate.py artifact={0} instructions={1} out={2}/answers", artifact, pairs, beside)
     if (procedures := getattr(job, "procedures", None)) is not None:
         from idc.data.store import read_manifest
 
         pairs = read_manifest(procedures).inputs["pairs"]
-    out = str(PurePath(artifact).parent / "evaluation")
-    return _command("jobs/evaluate.py artifact={0} pairs={1} out={2}", artifact, pairs, out)
+    return _command("jobs/evaluate.py artifact={0} pairs={1} out={2}/evaluation", artifact, pairs, beside)
 
 
 def after_evaluation(
@@ -112,7 +112,7 @@ def after_evaluation(
     """The calibration of the captioner, or its use; nothing for captions made elsewhere."""
     if artifact is None or pairs is None:
         return None
-    if calibrated or artifact.startswith("hf:"):
+    if calibrated or "://" in artifact or artifact.startswith("hf:"):  # a calibration is written into a folder
         return after_calibration(artifact, job)
     return _command("jobs/calibrate.py artifact={0} pairs={1}", artifact, pairs, more=_carried(job, *_LOADING))
 
@@ -127,7 +127,7 @@ def after_captions(artifact: str, job: ConfigModel | None = None) -> str:
     """The server."""
     carried = {f"loading.{name}": value for name, value in _carried(job, *_LOADING).items()}
     settings = {**({} if artifact == AUTO else {"models.mine": artifact}), **carried}
-    return f"make serve SERVE={shlex.quote(' '.join(arguments(settings)))}" if settings else "make serve"
+    return _command("-m serve.app", more=settings)
 
 
 def after_conversion(kind: str, artifact: str) -> str:

@@ -15,8 +15,6 @@ import argparse
 import json
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-
 
 def main() -> None:
     from idc.demo.run import DEFAULT, demo_steps
@@ -41,7 +39,7 @@ def main() -> None:
         refuse([str(error)])
     runs = Path("runs") / args.folder
     try:
-        used = run_commands(commands, ROOT, runs / "logs")
+        used = run_commands(commands, runs / "logs")
     except RuntimeError as error:
         raise SystemExit(f"demo: {error}\n{advice(args.folder)}") from None
     result = demo_summary(args.folder, args.seeds, args.systems) | used._asdict()

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from idc.captioning.loading import BaseAt
-from idc.config import ConfigModel, cli, command, missing, remote
+from idc.config import ConfigModel, DiskPath, cli, command, missing
 
 
 class Job(ConfigModel):
@@ -20,15 +20,12 @@ class Job(ConfigModel):
 
     artifact: str = Field(min_length=1)
     """Artifact of a tuned vision-language model."""
-    out: str = Field(min_length=1)
+    out: DiskPath = Field(min_length=1)
     """Folder of the merged model."""
     base: BaseAt = BaseAt()
     """The model that was tuned."""
     dtype: Literal["base", "float32", "bfloat16"] = "base"
     """Type of the merged weights; base: that of the base's files. The sums are computed in float32 in any case."""
-
-    def errors(self) -> Iterator[str]:
-        yield from remote(self.out, "out", "a merged model")
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.artifact, "artifact")

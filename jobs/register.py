@@ -9,8 +9,6 @@ loaded first, and the evaluation must be of it. jobs/promote.py promotes registe
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from cluster.promotion_config import RegisterJob
 from idc.config import cli, command
 
@@ -22,11 +20,12 @@ def main() -> None:
     from cluster.registry import uri_of
     from idc.next_command import after_registration
     from idc.systems import load_captioner
+    from idc.training.artifact import read_artifact
 
     load_captioner(job.artifact)  # refuse artifacts that cannot caption
     print(register(job))
     if job.evaluation is not None:
-        print(f"next: {after_registration(job.name, uri_of(job.tracking_uri, Path(job.artifact)))}")
+        print(f"next: {after_registration(job.name, uri_of(job.tracking_uri, read_artifact(job.artifact).path))}")
 
 
 if __name__ == "__main__":

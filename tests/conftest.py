@@ -1,4 +1,5 @@
-"""A local Ray for each file of tests that asks for the fixture ``ray_session``, on a private folder."""
+"""Tests see nothing of the user's: they run in an empty folder, with a home and a cache of their own and without the
+settings of the environment. A file that asks for the fixture ``ray_session`` gets a local Ray on a private folder."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import chdir, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,14 @@ if TYPE_CHECKING:
     from idc.metrics.java import Meteor
     from tests.systems.procap.world import Images, World
 
+OWN = tempfile.mkdtemp(prefix="tests-of-idc-")
+"""Home and cache of this process and of all that it starts."""
+for name in [name for name in os.environ if name.startswith(("IDC_", "MLFLOW_", "RAY_", "HF_", "AWS_", "XDG_"))]:
+    del os.environ[name]
 os.environ.update(
     {
+        "HOME": OWN,
+        "IDC_CACHE": f"{OWN}/cache",
         "RAY_AUTH_MODE": "disabled",
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # as in cluster.session; Ray reads it when it is imported
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -35,10 +42,23 @@ os.environ.update(
         "SPT_NOENV": "1",  # Ray's processes, which name themselves, keep their environment readable
     }
 )
-os.environ.pop("RAY_ADDRESS", None)
 ROOT = str(Path(__file__).parents[1])
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))  # for workers, jobs
 from tests.shell import SHELL  # noqa: E402, F401  (read before a Ray of this process adds its variables)
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(OWN, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def empty_working_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Of all tests: `make demo` leaves captioners in the checkout's ``runs/``, which ``auto`` would choose. Fails the
+    last test if a test has written into it."""
+    folder = tmp_path_factory.mktemp("empty")
+    with chdir(folder):
+        yield
+    assert os.listdir(folder) == [], "tests write to folders of their own"
 
 
 def _processes_of_ray() -> dict[psutil.Process, str]:
@@ -148,7 +168,6 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     """Runs a job as its command line does, but in this process, which has loaded torch already."""
 
     def run(job: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-        monkeypatch.delenv("IDC_ROOT", raising=False)
         monkeypatch.setattr(sys, "argv", [f"{job}.py", *map(str, arguments)])
         capsys.readouterr()
         status, message = 0, ""

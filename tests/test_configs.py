@@ -17,7 +17,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from idc.config import ConfigModel, load
+from idc.config import ConfigModel, cli, load
 from tests.refused_configs import REFUSED
 from tests.sweep.sweeps import SIZES, shipped_sweeps
 
@@ -113,7 +113,7 @@ def environment() -> dict[str, str]:
 @pytest.mark.parametrize("path", YAMLS)
 def test_a_config_loads_with_the_schema_of_its_job(path: str) -> None:
     job = job_of(path)
-    config = load(schema_of(job), [str(ROOT / file) for file in SWEEPS.get(path, [path])], INPUTS.get(job, {}))
+    config = load(schema_of(job), SWEEPS.get(path, [path]), INPUTS.get(job, {}))  # from any folder
     text = (ROOT / path).read_text(encoding="utf-8")
     assert text.startswith("# "), "a config says in its first line what it is for"
     assert yaml.safe_load(text).keys() <= {*type(config).model_fields, "sizes"}
@@ -180,6 +180,25 @@ def test_two_images_load_nothing_that_only_tables_servers_and_clusters_need(tmp_
     assert loaded == ["torch"], "the shipped captioner computes with it"
 
 
+@pytest.mark.parametrize("name", ["idc", "python"])
+def test_the_next_command_runs_as_this_one_was_run(name: str, tmp_path: Path) -> None:
+    """Outside of the checkout; its presets are found there, too."""
+    source = tmp_path / "photos"
+    for part, grey in (("before", 90), ("after", 120)):
+        (source / part).mkdir(parents=True)
+        Image.new("RGB", (16, 16), (grey, grey, grey)).save(source / part / "a.png")
+    (source / "captions.csv").write_text("pair_id,caption\na,it is lighter\n")
+    script = [str(ROOT / "jobs/import_dataset.py")]
+    command = [sys.executable, *(["-m", "idc", "import-dataset"] if name == "idc" else script)]
+    done = subprocess.run(
+        [*command, "source=photos", "out=pairs", "--local"],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    start = "idc validate" if name == "idc" else f"python {ROOT}/jobs/validate.py"
+    assert done.stdout.splitlines()[-1] == f"next: {start} pairs=pairs"
+
+
 # -- refusals -----------------------------------------------------------------------------------------------------
 
 
@@ -198,6 +217,23 @@ def test_every_fault_of_a_wrong_config_is_named(
     assert head == f"config refused, {len(faults)} errors:", "\n".join(lines)
     assert all(line.strip().startswith(fault) for line, fault in zip(lines, faults, strict=True)), lines
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", [path for path in YAMLS if "/sweeps/" not in path])
+def test_a_preset_that_is_not_there_hides_no_other_fault(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nor does anything count as a fault that the preset may have set."""
+    job = job_of(path)
+    schema = schema_of(job)
+    inputs = INPUTS.get(job, {name: name for name in ("pairs", "procedures") if name in schema.model_fields})
+    line = ["--config", "gone.yaml", *(f"{name}={value}" for name, value in inputs.items())]
+    for setting in ([], ["no_such=1"]):
+        with pytest.raises(SystemExit):
+            cli(schema, None, [*line, *setting])
+        _, first, *others = [line.strip() for line in capsys.readouterr().err.splitlines()]
+        assert first.startswith("--config: cannot read 'gone.yaml'")
+        if setting:
+            assert others[0].startswith("no_such: no such setting")
+        assert all(fault.partition(":")[0] in {"no_such", *inputs} for fault in others), others
 
 
 @pytest.mark.parametrize("job", ["pretrain_procap", "pretrain_procap, procedures"])

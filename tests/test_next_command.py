@@ -77,6 +77,18 @@ def test_what_a_training_was_given_is_given_to_the_next_job(
     assert list(faulty_command(command)) == []
 
 
+def test_after_a_training_in_a_bucket_its_uri_stays_one_and_the_evaluation_is_written_to_a_disk() -> None:
+    job, artifact = (
+        load(TwinCapJob, None, {"pairs": "p", "name": "mine", "runs": "s3://idc/x"}),
+        "s3://idc/x/mine/artifact",
+    )
+    command = next_command.after_training("idc.systems.twincap.task:train", job, artifact)
+    assert {f"artifact={artifact}", "out=runs/mine/evaluation"} <= set(shlex.split(command))
+    assert list(faulty_command(command)) == []
+    after = str(next_command.after_evaluation(artifact, "p", calibrated=False))
+    assert after.startswith(f"python jobs/caption.py --artifact {artifact}"), "no calibration is written into a bucket"
+
+
 def test_where_the_base_and_the_tracking_are_is_given_to_the_next_job() -> None:
     evaluate = load(EvaluateJob, None, {**LOADING, "out": "o"})
     calibrate = load(CalibrateJob, None, LOADING)
@@ -92,7 +104,7 @@ def test_where_the_base_and_the_tracking_are_is_given_to_the_next_job() -> None:
     ]
     assert settings <= set(words[0])
     assert settings <= set(words[1])
-    assert {f"loading.{setting}" for setting in settings} <= set(shlex.split(words[2][2].removeprefix("SERVE=")))
+    assert {f"loading.{setting}" for setting in settings} <= set(words[2])
     assert "tracking_uri=sqlite:///a b.db" in words[3]
     for command in words:
         assert list(faulty_command(shlex.join(command))) == []

@@ -18,7 +18,7 @@ from idc.captioning.calibration import Calibration, Unfamiliar, fit_calibration,
 from idc.captioning.contract import FAMILIAR_FROM, Captioner
 from idc.captioning.familiarity import Familiarity, fit_familiarity, pair_statistics, statistics
 from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, LoadConfig
-from idc.config import missing
+from idc.config import DiskPath, missing
 from idc.data.augmentation import AugmentationConfig, augment
 from idc.data.images import ImageError, decode_image
 from idc.data.rows import open_rows
@@ -33,7 +33,7 @@ from idc.util import logs
 class CalibrateJob(LoadConfig):
     """Fit the probability that anything changed and the familiarity of pairs, and store both in an artifact."""
 
-    artifact: str = Field(min_length=1)
+    artifact: DiskPath = Field(min_length=1)
     """Artifact of a captioner; `calibration.json` is added to it, or replaced."""
     pairs: str = Field(min_length=1)
     """Folder of pairs, changed and unchanged ones."""

@@ -42,6 +42,7 @@ from idc.systems import (
 )
 from idc.training.artifact import artifact_identity, read_artifact
 from idc.training.hashing import combined_hash
+from idc.util.program import commands_folder
 from idc.util.shipped_weights import CAPTIONER, SATELLITE, shipped_weights
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def artifact_folder(artifact: str, objects: ObjectsConfig | None = None) -> str:
             raise ValueError(f"artifact: {artifact} is in a registry; set the environment variable MLFLOW_TRACKING_URI")
         # The registry's part belongs to the server, a layer above this package, and is looked up by name only when a
         # registered model is asked for; so the library does not need MLflow.
-        folder = str(importlib.import_module("idc.__main__").commands_folder())
+        folder = str(commands_folder())
         if folder not in sys.path:
             sys.path.append(folder)
         return str(importlib.import_module("serve.versions").Resolver().fetch(artifact))

@@ -15,6 +15,7 @@ from idc.captioning.apply import CaptionSettings, DescribeOptions, Pixels, descr
 from idc.captioning.contract import assessment_text, draw_map, sentence_without_model
 from idc.captioning.counted import read_parts
 from idc.captioning.loading import AUTO, SHIPPED_SATELLITE, CaptionerLoader
+from idc.config import DiskPath
 from idc.data.files import Location, locate
 from idc.data.images import ImageError, decode_image, encode_png
 from idc.data.tiff_header import geo_header
@@ -35,7 +36,7 @@ class PairJob(CaptionSettings):
     artifact: str | None = Field(None, min_length=1)
     """A captioner: `auto`, `objects`, `regions`, `shipped`, `shipped-satellite`, `hf:ORG/NAME`, `models:/NAME@ALIAS`,
     or the artifact folder of a training run. Default: auto, or for two GeoTIFFs shipped-satellite."""
-    map: str | None = None
+    map: DiskPath | None = None
     """PNG file for the change map, white on black, over the image after; its folder is created."""
     as_json: bool = Field(False, json_schema_extra={"option": "--json"})
     """Print JSON: captions, confidences, verdict."""

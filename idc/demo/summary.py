@@ -13,6 +13,7 @@ from idc.demo.run import DEFAULT, LEADERBOARD, demo_systems, folders_of
 from idc.evaluation.record import Evaluation, Spread, aggregate, load_evaluation, spread
 from idc.next_command import tracked_runs
 from idc.report.leaderboard.scored_runs import read_scored_runs
+from idc.util.program import as_started
 
 
 def demo_summary(folder: str, seeds: Sequence[int], systems: Sequence[str] = DEFAULT) -> dict[str, Any]:
@@ -104,8 +105,8 @@ def closing(result: dict[str, Any], folder: str) -> list[str]:
     ends = {
         "page": result["report"],
         "compare": result["leaderboard"],
-        "serve": f'make serve SERVE="models.demo={result["artifact"]}"',
-        "caption": f".venv/bin/python jobs/caption.py --artifact {result['artifact']} BEFORE AFTER",
+        "serve": as_started(f".venv/bin/python -m serve.app models.demo={result['artifact']}"),
+        "caption": as_started(f".venv/bin/python jobs/caption.py --artifact {result['artifact']} BEFORE AFTER"),
         "runs": f".venv/bin/{tracked_runs(f'sqlite:///runs/{folder}/mlflow.db', '1')}",
         "figures": str(Path("runs") / folder / "result.json"),
     }

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from idc.captioning.loading import LOADING, LoadConfig, missing_artifact
-from idc.config import ConfigModel, missing, remote
+from idc.config import ConfigModel, DiskPath, missing
 from idc.data.manifest import missing_pairs
 from idc.data.schema import IMAGE
 from idc.metrics.protocols import ProtocolName
@@ -20,7 +20,7 @@ NON_SCORING_SETTINGS = frozenset({"batch_size", "actors", "cpus_per_actor", "gpu
 class EvaluateJob(LoadConfig):
     """Caption a split of a folder of pairs, or take captions made elsewhere, and score them with the baselines."""
 
-    out: str = Field(min_length=1)
+    out: DiskPath = Field(min_length=1)
     """Folder for `evaluation.json` and `predictions.jsonl`."""
     pairs: str | None = Field(None, min_length=1)
     """Folder of pairs; this or `references`."""
@@ -69,7 +69,7 @@ class EvaluateJob(LoadConfig):
     """An empty caption scores 0 instead of being an error."""
     resamples: int = Field(1000, ge=0)
     """Number of bootstrap resamples for the intervals of the scores. 0: no intervals."""
-    cache: str | None = Field(None, min_length=1)
+    cache: DiskPath | None = Field(None, min_length=1)
     """Folder for what depends on the references alone, for the next evaluation of them: tokens, baselines, METEOR's
     paraphrases. Default: next to `pairs` or `references`, with `.scoring` added to their name (none if these are
     remote). May be shared, and removed at any time."""
@@ -86,7 +86,6 @@ class EvaluateJob(LoadConfig):
     number of its training pairs and its training time."""
 
     def errors(self) -> Iterator[str]:
-        yield from remote(self.out, "out", "an evaluation")
         if (self.artifact is None) == (self.predictions is None):
             yield "artifact, predictions: give one of the two"
         if (self.pairs is None) == (self.references is None):
@@ -131,7 +130,7 @@ class AskJob(LoadConfig):
     instructions: str = Field(min_length=1)
     """Folder of instructions about pairs, such as ChangeIMTI (`jobs/build_changeimti.py`), or of pairs with questions
     (CDVQA, QAG-360K: `jobs/import_dataset.py`). Path or URI."""
-    out: str = Field(min_length=1)
+    out: DiskPath = Field(min_length=1)
     """Folder for `answers.jsonl` and `answers.json`."""
     split: Literal["train", "val", "test", "all"] = "test"
     """Split of the questions."""
@@ -151,7 +150,6 @@ class AskJob(LoadConfig):
     """Data set of the questions: the page of the leaderboard that shows the result."""
 
     def errors(self) -> Iterator[str]:
-        yield from remote(self.out, "out", "a result")
         if "{question}" not in self.wording:
             yield "wording: must have {question} in it, which is where the data set's question goes"
         if (marks := self.wording.count(IMAGE)) != 2:
@@ -168,7 +166,7 @@ class AnswersJob(ConfigModel):
     answers: str
     """JSONL, one question per line: `type` (binary, count, location, or another), `answer`, `prediction`; `class`
     (road, building, ...) for count and location; `id`, if given, must be unique."""
-    out: str = Field(min_length=1)
+    out: DiskPath = Field(min_length=1)
     """Folder for `answers.json`."""
     data_set: str = "changeimti"
     """Data set of the questions: the page of the leaderboard that shows the result."""
@@ -190,7 +188,7 @@ class CompareJob(ConfigModel):
     """Number of bootstrap resamples for the intervals of the differences."""
     seed: int = 0
     """Random seed of the bootstrap."""
-    out: str | None = None
+    out: DiskPath | None = None
     """JSON file for the comparison."""
 
     def preflight(self) -> Iterator[str]:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from idc.config import missing
+from idc.config import DiskPath, missing
 from idc.endpoint.answer_log import AnswerLog
 from idc.endpoint.ask_many import ask_many
 from idc.endpoint.chat_endpoint import ChatEndpoint, Reply, RequestConfig, without_credentials
@@ -63,7 +63,7 @@ class JudgeJob(RequestConfig):
 
     evaluation: str
     """Output folder of `jobs/evaluate.py`: captions with their references."""
-    out: str = Field(min_length=1)
+    out: DiskPath = Field(min_length=1)
     """Folder for `answers.jsonl` (kept between runs) and `judge.json`."""
     url: str = Field(min_length=1)
     """Base URL of the endpoint, without `/chat/completions`: `https://api.openai.com/v1`, `http://localhost:8000/v1`."""

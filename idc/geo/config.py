@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from idc.captioning.loading import SHIPPED_SATELLITE, LoadConfig, missing_artifact
-from idc.config import missing, remote
+from idc.config import DiskPath, missing
 
 
 class SceneJob(LoadConfig):
@@ -23,7 +23,7 @@ class SceneJob(LoadConfig):
     """GeoTIFF before the change."""
     after: str
     """GeoTIFF after the change; its grid of pixels is that of the result."""
-    out: str
+    out: DiskPath
     """The folder to write, on a disk."""
     bands: tuple[int, ...] | None = None
     """Bands that are red, green and blue, or the one that is grey, from 1 on, in both images. Default: those that the
@@ -70,7 +70,6 @@ class SceneJob(LoadConfig):
             yield f"scaling: black is {self.scaling[0]:g} and white {self.scaling[1]:g}; white must be the larger value"
         if 2 * self.overlap > self.tile:
             yield f"overlap: {self.overlap} is more than half of tile={self.tile}; take at most {self.tile // 2}"
-        yield from remote(self.out, "out", "the result")
 
     def preflight(self) -> Iterator[str]:
         if find_spec("rasterio") is None:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from idc.captioning.loading import missing_artifact
-from idc.config import ConfigModel, missing
+from idc.config import ConfigModel, DiskPath, missing
 from idc.data.config import Perturbation
 from idc.evaluation.config import EvaluateSection
 
@@ -18,7 +18,7 @@ Severity = Annotated[int, Field(ge=1, le=5)]
 class ReportJob(ConfigModel):
     """Write the HTML page of a run."""
 
-    out: str = Field(min_length=1)
+    out: DiskPath = Field(min_length=1)
     """HTML file to write."""
     title: str = "Image difference captioning: a run"
     """Heading of the page."""
@@ -49,7 +49,7 @@ class RobustnessJob(ConfigModel):
     sets: str = Field(min_length=1)
     """Folder of the robustness sets, each named by its change: `fog-5`, `swap_order`. Existing sets are used as they
     are."""
-    out: str = Field(min_length=1)
+    out: DiskPath = Field(min_length=1)
     """Folder for the evaluations, `table.md` and `robustness.json`."""
     split: Literal["val", "test"] = "test"
     """The split whose images are corrupted and whose captions are scored."""

@@ -12,10 +12,11 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, field_validator
 
-from idc.config import ConfigError, ConfigModel, did_you_mean, layered, load, missing_inputs, remote
+from idc.config import ConfigError, ConfigModel, DiskPath, did_you_mean, layered, load, missing_inputs
 from idc.sweep.chain import TrialConfig, train_sections, trial_class
 from idc.systems import SYSTEMS
 from idc.training.config import TrackingConfig
+from idc.util.program import shipped
 
 TOKENS_PER_SECOND = "tokens_per_second"
 """Metric of a column that is measured, not scored: after all trials, on the idle machine."""
@@ -260,7 +261,7 @@ class SweepJob(SweepTable):
 
     A file of a table may have `sizes`, of which the file of a size chooses one."""
 
-    runs: str = "runs/sweeps"
+    runs: DiskPath = "runs/sweeps"
     """Folder of all sweeps. Its `steps` has a folder for each step, named by what it depends on; sweeps share them."""
     base: dict[str, str] = Field({})
     """Section of a trial -> YAML file of its job, overridden by all settings here. Relative paths as of --config."""
@@ -286,7 +287,7 @@ class SweepJob(SweepTable):
     @field_validator("base")
     @classmethod
     def _absolute(cls, base: dict[str, str]) -> dict[str, str]:
-        return {section: str(Path(path).absolute()) for section, path in base.items()}
+        return {section: str(Path(shipped(path)).absolute()) for section, path in base.items()}
 
     @property
     def table(self) -> tuple[RowConfig, ...]:
@@ -338,7 +339,6 @@ class SweepJob(SweepTable):
         return contents
 
     def errors(self) -> Iterator[str]:
-        yield from remote(self.runs, "runs", "a sweep")
         if self.system not in SYSTEMS:
             yield f"system: {self.system!r} is not one of {', '.join(SYSTEMS)}{did_you_mean(self.system, SYSTEMS)}"
             return

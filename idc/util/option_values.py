@@ -37,4 +37,5 @@ def scalar(text: str) -> Any:
 def _kinds(annotation: Any) -> list[Any]:
     """The alternatives of a type but None."""
     union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
-    return [kind for kind in (typing.get_args(annotation) if union else (annotation,)) if kind is not type(None)]
+    kinds = [kind for kind in (typing.get_args(annotation) if union else (annotation,)) if kind is not type(None)]
+    return [typing.get_args(kind)[0] if typing.get_origin(kind) is typing.Annotated else kind for kind in kinds]

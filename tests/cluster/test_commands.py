@@ -43,7 +43,7 @@ def test_it_ends_with_the_captioners_the_pages_how_to_serve_and_to_caption_and_t
         "ProCap   CIDEr 145.4, right type 20.0 % (15.0 to 24.0), right object 20.0 % (15.0 to 24.0)",
         "page     runs/demo/report.html",
         "compare  runs/demo/leaderboard/rendered-1234.html",
-        'serve    make serve SERVE="models.demo=runs/demo/twincap-0/artifact"',
+        "serve    .venv/bin/python -m serve.app models.demo=runs/demo/twincap-0/artifact",
         "caption  .venv/bin/python jobs/caption.py --artifact runs/demo/twincap-0/artifact BEFORE AFTER",
         "runs     .venv/bin/mlflow ui --backend-store-uri sqlite:///runs/demo/mlflow.db, then "
         "http://127.0.0.1:5000/#/experiments/1/runs?workflowType=machine_learning",
@@ -61,12 +61,12 @@ def test_a_steps_output_goes_to_its_log_and_one_line_to_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = "print('(Worker pid=7) caf\u00e9\\nrendering 10 %\\rrendering 100 %')"
-    run_commands([("render pairs", ["-c", script], None)], tmp_path, tmp_path / "logs")
+    run_commands([("render pairs", ["-c", script], None)], tmp_path / "logs")
     assert re.fullmatch(r"\[1/1\] render pairs: \d+ s", capsys.readouterr().out.splitlines()[1])
     lines = (tmp_path / "logs" / "01.log").read_text().splitlines()
     assert lines[1:] == ["(Worker pid=7) caf\u00e9", "rendering 10 %", "rendering 100 %"]
     with pytest.raises(RuntimeError, match=r"ended with status 3; the end of .*01\.log"):
-        run_commands([("render pairs", ["-c", "exit(3)"], None)], tmp_path, tmp_path / "logs")
+        run_commands([("render pairs", ["-c", "exit(3)"], None)], tmp_path / "logs")
     assert capsys.readouterr().out.endswith("[1/1] render pairs: failed\n")
 
 
@@ -94,7 +94,7 @@ def test_queues_run_side_by_side_each_in_order_and_share_the_cores(
         ("waits", [str(wait), last], 1), ("first", [str(write), first, str(write)], 2),
         ("last", [str(write), last, first], 2), ("alone", [str(alone)], None),
     ]  # fmt: skip
-    used = run_commands(commands, tmp_path, tmp_path / "logs")
+    used = run_commands(commands, tmp_path / "logs")
     assert used.seconds_of.keys() == {"waits", "first", "last", "alone"}
     assert 1 <= int(Path(last).read_text()) < 99
     assert (tmp_path / "logs" / "04.log").read_text().splitlines()[-1] == "99"
@@ -119,7 +119,7 @@ def test_a_failure_ends_the_run_with_its_last_lines_after_what_runs_beside_it(tm
         ("after good", [str(good), pid], 2), ("never", [str(good), pid], None),
     ]  # fmt: skip
     with pytest.raises(RuntimeError, match=r"(?s)ended with status 1; the end of .*01.log:.*why"):
-        run_commands(commands, tmp_path, tmp_path / "logs")
+        run_commands(commands, tmp_path / "logs")
     assert "done" in (tmp_path / "logs" / "03.log").read_text()
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["01.log", "03.log"]
 

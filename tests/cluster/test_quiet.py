@@ -17,7 +17,7 @@ from tests.systems.procap.world import ENCODER, World
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-NEXT = r"next: (python jobs/\w+\.py|make serve) .*"
+NEXT = r"next: python (\S*jobs/\w+\.py|-m serve\.app) .*"
 TRACKED = r"tracked in MLflow: mlflow ui --backend-store-uri sqlite:///.*/mlflow.db, then http://127.0.0.1:5000/#/.*"
 PROGRESS = r"(\w+: )?(step|chunk|pair|row) \d+/\d+  .*s/\w+  \d+:\d\d left"
 OURS = [PROGRESS, TRACKED, r"quiet: 6 steps, .* s each, best at 6; validation .*; artifact .*", NEXT]

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from idc.config import ConfigModel, missing
+from idc.config import ConfigModel, DiskPath, missing
 from idc.data.config import Split
 from idc.endpoint.chat_endpoint import EndpointConfig
 
@@ -61,7 +61,7 @@ class DescribeJob(ConfigModel):
     max_side: int | None = Field(default=1024, ge=16)
     """Longer side of the images sent, in pixels; larger images are downscaled, because they are paid by their size.
     null: as they are."""
-    log: str | None = None
+    log: DiskPath | None = None
     """File of all answers, also the refused ones (JSON lines, local); it is never deleted, not even by --overwrite.
     Default: answers.jsonl in `out`."""
     splits: tuple[Split, ...] | None = None

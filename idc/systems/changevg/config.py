@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from idc.changeimti.config import CAPTION_QUESTION, TASKS, ImtiTask, RegionConfig
-from idc.config import ConfigModel, missing, remote
+from idc.config import ConfigModel, DiskPath, missing
 from idc.data.manifest import missing_pairs
 from idc.nn.config import PairsTraining, WordCaptionerSettings, WordDecoderConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
@@ -148,7 +148,7 @@ class ConvertMciJob(ConfigModel):
     """File to convert: `MCI_model.pth`."""
     vocabulary: str = Field(min_length=1)
     """The authors' word list, `vocab.json` of their repository."""
-    out: str = Field(min_length=1)
+    out: DiskPath = Field(min_length=1)
     """Folder to write: an artifact with `conversion.json` in it."""
     image_size: int = Field(256, ge=32)
     """Side of the images; in no tensor. Official: 256."""
@@ -169,7 +169,7 @@ class ScoreGuideJob(ConfigModel):
     """Folder of pairs. Path or URI."""
     guide: str = Field(min_length=1)
     """Artifact of the guide."""
-    out: str = Field(min_length=1)
+    out: DiskPath = Field(min_length=1)
     """Folder to write: guide.json with the scores of each split."""
     regions: RegionConfig = RegionConfig()
     """Which regions of a class map are counted, and where they are."""
@@ -183,7 +183,6 @@ class ScoreGuideJob(ConfigModel):
     def preflight(self) -> Iterator[str]:
         yield from missing_pairs(self.pairs, "pairs")
         yield from missing(self.guide, "guide")
-        yield from remote(self.out, "out", "the file of scores")
 
 
 class GuidedPromptConfig(ConfigModel):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from idc.config import ConfigModel, missing
+from idc.config import ConfigModel, DiskPath, missing
 from idc.data.manifest import missing_pairs
 from idc.nn.config import WordCaptionerSettings
 from idc.systems.procap.procedures.config import ProceduresConfig
@@ -295,7 +295,7 @@ class ConvertJob(ConfigModel):
     pair encoder for visual-text key frames (CLIP4IDC's `pytorch_model.bin.*`). mci: see `kind=mci --help`."""
     weights: str = Field(min_length=1)
     """File to convert."""
-    out: str = Field(min_length=1)
+    out: DiskPath = Field(min_length=1)
     """Folder to write: an image tokenizer (vqgan) or an artifact, each with `conversion.json` in it."""
     vocabulary: str | None = None
     """The authors' word list of the data set, `cache/*_word2idx*.json` in their repository; required for stage2."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from pydantic import Field
 
-from idc.config import ConfigModel, remote
+from idc.config import ConfigModel, DiskPath
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
 
 
@@ -27,14 +26,11 @@ class ZeroShotConfig(ConfigModel):
 class WrapJob(ZeroShotConfig):
     """Make an artifact of a vision-language model."""
 
-    out: str = Field(min_length=1)
+    out: DiskPath = Field(min_length=1)
     """Folder of the artifact."""
     weights: bool = True
     """The base's weights are on this machine, or downloaded with `base.download=true`. false: neither, for a model that
     runs behind an endpoint."""
-
-    def errors(self) -> Iterator[str]:
-        yield from remote(self.out, "out", "an artifact")
 
 
 def supervision(saved: dict[str, Any]) -> str:
