@@ -28,7 +28,7 @@ from idc.data.store import fingerprint
 from idc.sweep.chain import train_sections
 from idc.sweep.config import STEPS, TOKENS_PER_SECOND, RowConfig, SearchConfig, SweepJob
 from idc.sweep.plan import TrialPlan, plan_table, plan_trial, spread_out
-from idc.sweep.summary import SearchedTrial, SweepResult, summarise_sweep
+from idc.sweep.summary import SearchedTrial, SweepResult, reading_fault, summarise_sweep
 from idc.training.tracker import Tracker
 from idc.util import logs
 from idc.util.atomic import write_json
@@ -70,8 +70,10 @@ def run_sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, ove
             _table(workspace, plans)
             done = [plan for plan in plans if plan.done(workspace.store)]
             _run_timing_steps(workspace, done)
+        lost = {plan.label: fault for plan in done if (fault := reading_fault(plan, workspace.store)) is not None}
+        done = [plan for plan in done if plan.label not in lost]
         rows = job.table or tuple(RowConfig(label="best", settings=plan.settings) for plan in plans)
-        failed = {plan.label: failure_of(workspace, plan) for plan in plans if plan not in done}
+        failed = lost | {p.label: failure_of(workspace, p) for p in plans if p not in done and p.label not in lost}
         result = summarise_sweep(job, rows, done, failed, searched, workspace.store, time.monotonic() - started)
         finished = not failed
     finally:

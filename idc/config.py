@@ -19,12 +19,11 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
 
 from idc.util import logs
 from idc.util.option_values import is_several, is_text, scalar
@@ -103,17 +102,6 @@ def missing(path: str | None, field: str) -> Iterator[str]:
     if path is not None and "://" not in path and not Path(path).exists():
         seen_from = "" if Path(path).is_absolute() else f" (in {str(Path.cwd())!r}; IDC_ROOT sets another folder)"
         yield f"{field}: no such file or folder: {path!r}{seen_from}"
-
-
-def _on_disk(path: str) -> str:
-    if "://" in path:
-        raise PydanticCustomError("on_disk", "must be on a disk that all its processes see, not a URI")
-    return path
-
-
-DiskPath = Annotated[str, AfterValidator(_on_disk)]
-"""A path on a disk (of this machine, or shared by all nodes): a URI is refused, where ``Path`` would make a folder
-``s3:`` of it."""
 
 
 def missing_database(uri: str | None, field: str) -> Iterator[str]:

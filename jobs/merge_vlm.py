@@ -12,7 +12,8 @@ from typing import Literal
 from pydantic import Field
 
 from idc.captioning.loading import BaseAt
-from idc.config import ConfigModel, DiskPath, cli, command, missing
+from idc.config import ConfigModel, cli, command, missing
+from idc.util.option_values import DiskPath
 
 
 class Job(ConfigModel):

@@ -18,7 +18,7 @@ from idc.captioning.calibration import Calibration, Unfamiliar, fit_calibration,
 from idc.captioning.contract import FAMILIAR_FROM, Captioner
 from idc.captioning.familiarity import Familiarity, fit_familiarity, pair_statistics, statistics
 from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, LoadConfig
-from idc.config import DiskPath, missing
+from idc.config import missing
 from idc.data.augmentation import AugmentationConfig, augment
 from idc.data.images import ImageError, decode_image
 from idc.data.rows import open_rows
@@ -28,6 +28,7 @@ from idc.metrics.changes import says_no_change
 from idc.systems import HUB
 from idc.training.artifact import CALIBRATION, add_file, captioning_identity, read_artifact
 from idc.util import logs
+from idc.util.option_values import DiskPath
 
 
 class CalibrateJob(LoadConfig):

@@ -15,11 +15,11 @@ from idc.captioning.apply import CaptionSettings, DescribeOptions, Pixels, descr
 from idc.captioning.contract import assessment_text, draw_map, sentence_without_model
 from idc.captioning.counted import read_parts
 from idc.captioning.loading import AUTO, SHIPPED_SATELLITE, CaptionerLoader
-from idc.config import DiskPath
 from idc.data.files import Location, locate
 from idc.data.images import ImageError, decode_image, encode_png
 from idc.data.tiff_header import geo_header
 from idc.systems import untrained_captioner
+from idc.util.option_values import DiskPath
 
 ReadGeotiffs = Callable[[bytes, bytes, tuple[str, str]], Pixels]
 """Reads a pair of GeoTIFFs, given their names for messages, or raises ValueError; passed in, because the package that

@@ -8,10 +8,11 @@ from typing import Literal
 from pydantic import Field
 
 from idc.captioning.loading import LOADING, LoadConfig, missing_artifact
-from idc.config import ConfigModel, DiskPath, missing
+from idc.config import ConfigModel, missing
 from idc.data.manifest import missing_pairs
 from idc.data.schema import IMAGE
 from idc.metrics.protocols import ProtocolName
+from idc.util.option_values import DiskPath
 
 NON_SCORING_SETTINGS = frozenset({"batch_size", "actors", "cpus_per_actor", "gpus_per_actor"}) | LOADING
 """Settings of the captioning on which scores do not depend, but for :meth:`LoadConfig.loading_identity`."""

@@ -24,12 +24,13 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from idc.config import DiskPath, missing
+from idc.config import missing
 from idc.endpoint.answer_log import AnswerLog
 from idc.endpoint.ask_many import ask_many
 from idc.endpoint.chat_endpoint import ChatEndpoint, Reply, RequestConfig, without_credentials
 from idc.evaluation.record import CONSTANT, NEAREST, Evaluation, ScoredCaption, load_evaluation, load_predictions
 from idc.util.atomic import write_text
+from idc.util.option_values import DiskPath
 from idc.util.progress import Progress
 
 PROMPT_NAME = "omnidiff-criteria-1"

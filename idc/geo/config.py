@@ -10,7 +10,8 @@ from typing import Literal
 from pydantic import Field
 
 from idc.captioning.loading import SHIPPED_SATELLITE, LoadConfig, missing_artifact
-from idc.config import DiskPath, missing
+from idc.config import missing
+from idc.util.option_values import DiskPath
 
 
 class SceneJob(LoadConfig):

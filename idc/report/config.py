@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from idc.captioning.loading import missing_artifact
-from idc.config import ConfigModel, DiskPath, missing
+from idc.config import ConfigModel, missing
 from idc.data.config import Perturbation
 from idc.evaluation.config import EvaluateSection
+from idc.util.option_values import DiskPath
 
 Severity = Annotated[int, Field(ge=1, le=5)]
 

@@ -140,6 +140,20 @@ def summarise_sweep(
     )
 
 
+def reading_fault(plan: TrialPlan, store: Path) -> str | None:
+    """Why the results of a finished trial cannot be read, as after a copy or an update, and what to do; None if they
+    can."""
+    steps = filter(None, (plan.steps.evaluation, plan.steps.baselines))
+    try:
+        for folder in (store / step.name for step in steps):
+            load_evaluation(folder)
+            load_predictions(folder)
+        _records(store, plan.required)
+    except (ValueError, OSError) as error:
+        return f"cannot be read: {error}; remove this step from {store} and run the sweep again"
+    return None
+
+
 def _effects(
     job: SweepTable, rows: Sequence[RowConfig], number: int, done: Sequence[TrialPlan], store: Path
 ) -> dict[str, SeededEffect]:

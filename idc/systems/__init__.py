@@ -137,6 +137,6 @@ def newest_captioner(runs: str = "runs") -> str | None:
         try:
             if is_captioner(artifact):
                 return artifact
-        except ValueError:  # damaged or half copied; an older one may be whole
+        except (ValueError, OSError):  # damaged or half copied; an older one may be whole
             continue
     return None

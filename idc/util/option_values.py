@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import types
 import typing
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
+
+
+def _on_disk(path: str) -> str:
+    if "://" in path:
+        raise PydanticCustomError("on_disk", "must be on a disk that all its processes see, not a URI")
+    return path
+
+
+DiskPath = Annotated[str, AfterValidator(_on_disk)]
+"""A path on a disk (of this machine, or shared by all nodes): a URI is refused, where ``Path`` would make a folder
+``s3:`` of it."""
 
 
 def is_text(annotation: Any) -> bool:
@@ -38,4 +51,4 @@ def _kinds(annotation: Any) -> list[Any]:
     """The alternatives of a type but None."""
     union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
     kinds = [kind for kind in (typing.get_args(annotation) if union else (annotation,)) if kind is not type(None)]
-    return [typing.get_args(kind)[0] if typing.get_origin(kind) is typing.Annotated else kind for kind in kinds]
+    return [typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind for kind in kinds]

@@ -96,6 +96,12 @@ def test_a_table_runs_its_chains_and_shares_what_they_have_in_common(world: Worl
     assert more.rows[0].seeds == [0, 1]
     assert more.rows[0].values["C"] is not None
     assert len(more.rows[0].values["C"].values) == 2
+    lost = min((tmp_path / "steps").glob("evaluation-*/evaluation.json"), key=lambda path: path.stat().st_mtime)
+    lost.write_text("{}")
+    rest = run_here(small_sweep(world, tmp_path, columns=columns, rows=rows[:2], settings=baselines))
+    (fault,) = rest.failed.values()
+    assert fault.startswith(f"cannot be read: {lost} is not an evaluation of this version")
+    assert sorted(len(row.seeds) for row in rest.rows) == [0, 1], "the others are in the table"
 
 
 def test_a_search_needs_ray(world: World, tmp_path: Path) -> None:

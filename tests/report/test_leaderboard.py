@@ -245,7 +245,7 @@ def test_markdown_holds_the_same_numbers(root: Path) -> None:
 # -- faults -------------------------------------------------------------------------------------------------------
 
 
-def test_faults_are_named(root: Path, tmp_path: Path) -> None:
+def test_faults_are_named(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="no such folder: 'nowhere'"):
         gather_boards(["nowhere"])
     with pytest.raises(ValueError, match="holds no evaluation"):
@@ -254,6 +254,14 @@ def test_faults_are_named(root: Path, tmp_path: Path) -> None:
     altered(lost.parent, protocol={"pairs": "data/gone"})
     with pytest.raises(ValueError, match="lost-0/evaluation does not record its data set; score it with pairs="):
         gather_boards([str(lost)])
+    damaged = a_run(root, "damaged-0", 0, 1.0)
+    (damaged.parent / "evaluation" / "evaluation.json").write_text("{}")
+    capsys.readouterr()
+    runs = [str(root / "runs"), "nowhere", str(root / "data")]
+    assert {row.name for row in of_kind(board_of(page_of(gather_boards(runs), "clevr_change")), RUN)} >= {"procap fine"}
+    notes = capsys.readouterr().err.splitlines()
+    assert [note.partition(": ")[0] for note in notes] == ["left out"] * 4, "what others cannot use ends no page"
+    assert all(any(part in note for note in notes) for part in ("lost-0", "damaged-0", "nowhere", str(root / "data")))
     a_run(root, "unknown-0", 0, 1.0, commit="unknown")
     (row,) = of_kind(board_of(page_of(gather_boards([str(root / "runs/unknown-0")]), "clevr_change")), RUN)
     assert row.mark.endswith("; commit of the program not recorded")
@@ -261,7 +269,6 @@ def test_faults_are_named(root: Path, tmp_path: Path) -> None:
 
 def test_the_job(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(root)
-    monkeypatch.delenv("IDC_ROOT", raising=False)
     main = importlib.import_module("jobs.leaderboard").main
     monkeypatch.setattr(sys, "argv", ["leaderboard.py", "--runs", "runs/fine-*", "runs/other"])
     main()

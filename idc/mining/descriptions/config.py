@@ -7,9 +7,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from idc.config import ConfigModel, DiskPath, missing
+from idc.config import ConfigModel, missing
 from idc.data.config import Split
 from idc.endpoint.chat_endpoint import EndpointConfig
+from idc.util.option_values import DiskPath
 
 Instruction = Literal["cc3m", "instruct_pix2pix", "spot_the_diff"]
 """The structured instructions of appendix D.2, by their sources."""

@@ -22,7 +22,7 @@ from idc.evaluation.provenance import UNKNOWN_COMMIT
 from idc.evaluation.record import EVALUATION, TRUTH, Baseline, Evaluation, Interval, Spread, spread
 from idc.metrics.scene_scores import F1, wilson
 from idc.report.leaderboard.published_rows import ALL, DataSet, load_published, published_rows
-from idc.report.leaderboard.scored_runs import ScoredRuns, find, read_scored_runs
+from idc.report.leaderboard.scored_runs import ScoredRuns, find, note_left_out, read_scored_runs
 
 RUN, BASELINE, UPPER_BOUND, PAPER = "run", "baseline", "upper bound", "published"
 """Kinds of rows."""
@@ -102,12 +102,23 @@ def gather_boards(runs: Sequence[str]) -> list[DataSetPage]:
         runs: folders (or patterns of them) that are searched for evaluations and scored answers, at any depth.
 
     Raises:
-        ValueError: a folder is missing or holds no evaluation, or an evaluation's data set is not known.
+        ValueError: nothing among them can be used. What cannot is left out with a note, if there are others.
     """
-    folders, official = find(runs), load_published().data_sets
-    answered = [(folder, _read_answers(folder / ANSWERS)) for folder in folders if (folder / ANSWERS).exists()]
+    official = load_published().data_sets
+    scored: list[ScoredRuns] = []
+    answered: list[tuple[Path, AnswerScores]] = []
+    faults: list[str] = []
+    for folder in find(runs):
+        try:
+            if (folder / ANSWERS).exists():
+                answered.append((folder, _read_answers(folder / ANSWERS)))
+            if (folder / EVALUATION).exists():
+                scored.append(read_scored_runs(folder))
+        except (ValueError, OSError) as error:
+            faults.append(str(error))
+    note_left_out(faults, bool(scored or answered))
     pages: dict[str, DataSetPage] = {}
-    for run in (read_scored_runs(folder) for folder in folders if (folder / EVALUATION).exists()):
+    for run in scored:
         page = pages.setdefault(run.key, DataSetPage(run.key, run.title, official.get(run.key)))
         same = run.evaluation.fingerprint
         if same and (twin := next((o for o in page.scored if o.evaluation.fingerprint == same), None)):

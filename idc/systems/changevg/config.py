@@ -9,10 +9,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from idc.changeimti.config import CAPTION_QUESTION, TASKS, ImtiTask, RegionConfig
-from idc.config import ConfigModel, DiskPath, missing
+from idc.config import ConfigModel, missing
 from idc.data.manifest import missing_pairs
 from idc.nn.config import PairsTraining, WordCaptionerSettings, WordDecoderConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
+from idc.util.option_values import DiskPath
 from idc.vlm.config import PromptConfig, TuningJob
 
 FOUR = tuple[int, int, int, int]

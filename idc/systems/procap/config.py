@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from idc.config import ConfigModel, DiskPath, missing
+from idc.config import ConfigModel, missing
 from idc.data.manifest import missing_pairs
 from idc.nn.config import WordCaptionerSettings
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
+from idc.util.option_values import DiskPath
 
 Procedure = Literal["queries", "frames", "none"]
 STEM_GROUPS = 8

@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import Field
 
-from idc.config import ConfigModel, DiskPath
+from idc.config import ConfigModel
+from idc.util.option_values import DiskPath
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
 
 
