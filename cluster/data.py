@@ -99,7 +99,7 @@ def _fit(groups: list[list[StageSpec]]) -> list[list[StageSpec]]:
         return groups
     needs = [(group[0], _bounds(group[0])) for group in groups]
     if (gpus_of_one := sum(stage.num_gpus for stage, _ in needs)) > gpus:
-        raise ValueError(f"the stages need {gpus_of_one:g} GPUs and this machine has {gpus:g}; set num_gpus=0")
+        raise ValueError(f"the stages need {gpus_of_one:g} GPUs and this machine has {gpus:g}; set gpus_per_actor=0")
     totals = [sum(getattr(stage, kind) * high for stage, (_, high) in needs) for kind in ("num_cpus", "num_gpus")]
     if totals[0] <= cpus and totals[1] <= gpus:
         return groups

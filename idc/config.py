@@ -13,6 +13,7 @@ import functools
 import itertools
 import json
 import os
+import re
 import shlex
 import sys
 import typing
@@ -334,7 +335,7 @@ def _validate(schema: type[Schema], values: dict[str, Any], unread: Sequence[str
         raise ConfigError([*unread, *(line for item in items for line in _describe(schema, item))]) from None
     if unread:
         raise ConfigError(unread, rest=config)
-    errors = [f"{path}{line}" for path, section in _sections(config) for line in section.all_errors()]
+    errors = [_typable(line, path, section) for path, section in _sections(config) for line in section.all_errors()]
     if errors:
         raise ConfigError(list(dict.fromkeys(errors)), rest=config)
     return config
@@ -425,7 +426,12 @@ def _sections(config: ConfigModel, path: str = "") -> Iterator[tuple[str, Config
 def missing_inputs(config: ConfigModel | None) -> list[str]:
     """Inputs of the config and all its sections that are missing on this machine."""
     sections = () if config is None else _sections(config)
-    return [f"{path}{fault}" for path, section in sections for fault in section.preflight()]
+    return [_typable(fault, path, section) for path, section in sections for fault in section.preflight()]
+
+
+def _typable(fault: str, path: str, section: ConfigModel) -> str:
+    """A fault of a section with its own settings by their dotted names, as they are typed."""
+    return re.sub(rf"(?<![\w.])(?=({'|'.join(type(section).model_fields)})=)", path, f"{path}{fault}")
 
 
 def _field_help(schema: type[ConfigModel], prefix: str = "") -> str:

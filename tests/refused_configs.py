@@ -10,7 +10,7 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
             "encoder.width: 768 is not divisible by heads = 5",
             "masking.random, entire, in_block and out_of_block: their probabilities add up to 1.2, not 1",
             "train.batch_size=7 is not divisible by grad_accumulation * num_workers = 1 * 2 = 2; take 8",
-            "train.zero_stage=2 needs engine=deepspeed, the engine is torch",
+            "train.zero_stage=2 needs train.engine=deepspeed, the engine is torch",
             "procedures: no such file or folder: 'nowhere'",
         ],
     ),
@@ -36,7 +36,7 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
     "train_twincap": (
         "pairs=nowhere model.decoder.heads=3 train.engine=deepspeed train.zero_stage=3",
         [
-            "ema: zero_stage=3 shards the weights that are averaged; take zero_stage=2, or ema=0",
+            "ema: train.zero_stage=3 shards the weights that are averaged; take train.zero_stage=2, or ema=0",
             "model.decoder.width: 128 is not divisible by heads = 3",
             "pairs: no such file or folder: 'nowhere'",
         ],
@@ -73,7 +73,7 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
             "tokenizer.image_size: 60 is not divisible by 16",
             "tokenizer.channel_mult: 1 * channels = 16 is not divisible by norm_groups = 32",
             "loss.l1 and l2: at least one needs a weight above 0",
-            "train.steps=100000 and epochs=2",
+            "train.steps=100000 and train.epochs=2",
             "pairs: no such file or folder: 'nowhere'",
         ],
     ),
@@ -82,7 +82,8 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
         [
             "clip_dinov2: not used with encoder=efficientnet_lite0; set encoder=clip_dinov2, or leave it out",
             "alpha, beta: both are 0; give one of them a weight",
-            "efficientnet_lite0.head_thresholds.min: 1 is not below max=0.99; no neighbour could be a candidate",
+            "efficientnet_lite0.head_thresholds.min: 1 is not below "
+            "efficientnet_lite0.head_thresholds.max=0.99; no neighbour could be a candidate",
             "images: no such file or folder: 'nowhere'",
         ],
     ),

@@ -76,7 +76,7 @@ class BuildChangeImtiJob(ConfigModel):
             if len(set(values)) < len(values):
                 yield f"{name}: {', '.join(values)} names one twice"
         if "dialogue" not in self.tasks and not self.as_published:
-            yield "as_published: not used without tasks=dialogue; leave it out"
+            yield "as_published: not used without tasks=[dialogue]; leave it out"
         if self.val_as_train and "val" not in self.splits:
             yield "val_as_train: splits has no val; leave it out"
 

@@ -157,7 +157,7 @@ class DatasetFolder:
                 if manifest is not None
                 else f"{len(old_files)} part files without a {MANIFEST}"
             )
-            raise ValueError(f"{path} holds {what}; choose another folder, or pass overwrite=true to replace it")
+            raise ValueError(f"{path} holds {what}; choose another folder, or pass --overwrite to replace it")
         if isinstance(path, str):
             check_writable(path, "out")
         with explain_write_errors(location):

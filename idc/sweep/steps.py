@@ -253,7 +253,7 @@ def score_baselines(payload: dict[str, Any], folder: str, run: Runner) -> dict[s
     if not frequency:
         raise ValueError(
             f"{pairs}: its training split has no captions, so there are no baselines; set "
-            "evaluate.constant_candidates=0 and evaluate.nearest_train_pairs=0"
+            "settings.evaluate.constant_candidates=0 and settings.evaluate.nearest_train_pairs=0"
         )
     caption = frequency.most_common(1)[0][0]
     predictions = Path(folder) / "constant.jsonl"

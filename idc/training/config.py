@@ -198,7 +198,7 @@ class TrainConfig(ConfigModel):
             yield (
                 f"min_workers={self.min_workers} allows {uneven[0]} workers, which cannot share micro-batches of "
                 f"{self.micro_batch_size} samples equally; take batch_size={near}, or set "
-                "min_workers=num_workers"
+                f"min_workers={self.num_workers}"
             )
         if self.engine == "torch" and self.zero_stage:
             yield f"zero_stage={self.zero_stage} needs engine=deepspeed, the engine is torch"

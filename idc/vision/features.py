@@ -142,9 +142,10 @@ class ResNetGrid:
     def __init__(self, source: Path | str, device: torch.device) -> None:
         from transformers import ResNetModel
 
-        self.model: Any = load_pretrained(ResNetModel, source, "resnet").eval().requires_grad_(False).to(device)
+        setting = "model.image.resnet"
+        self.model: Any = load_pretrained(ResNetModel, source, setting).eval().requires_grad_(False).to(device)
         if len(self.model.config.hidden_sizes) != 4:
-            raise ValueError(f"resnet={str(source)!r} has {len(self.model.config.hidden_sizes)} stages; it needs 4")
+            raise ValueError(f"{setting}={str(source)!r} has {len(self.model.config.hidden_sizes)} stages; it needs 4")
         self.channels = int(self.model.config.hidden_sizes[2])
 
     @torch.no_grad()

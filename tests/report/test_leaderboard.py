@@ -252,7 +252,7 @@ def test_faults_are_named(root: Path, capsys: pytest.CaptureFixture[str]) -> Non
         gather_boards([str(root / "data")])
     lost = a_run(root, "lost-0", 0, 1.0)
     altered(lost.parent, protocol={"pairs": "data/gone"})
-    with pytest.raises(ValueError, match="lost-0/evaluation does not record its data set; score it with pairs="):
+    with pytest.raises(ValueError, match=r"lost-0/evaluation does not record its data set; jobs/evaluate\.py does"):
         gather_boards([str(lost)])
     damaged = a_run(root, "damaged-0", 0, 1.0)
     (damaged.parent / "evaluation" / "evaluation.json").write_text("{}")

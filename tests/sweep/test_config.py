@@ -67,7 +67,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"settings": {"pairs": "data/pairs", "finetune.train.steps": 5},
          "rows": [{"label": "one"}, {"label": "two", "settings": {"finetune.beams": 2}}]},
         ["procedures, build: give one of the two",
-         "finetune.train.steps=5 and epochs=40.0: give exactly one of them"],
+         "finetune.train.steps=5 and finetune.train.epochs=40.0: give exactly one of them"],
     ),
     "what the chain makes itself": (
         {"settings": {**SETTINGS, "finetune.pretrained": "runs/x", "evaluate.out": "y"}},

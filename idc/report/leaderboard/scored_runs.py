@@ -100,7 +100,7 @@ def read_scored_runs(folder: Path) -> ScoredRuns:
     protocol, official = evaluation.protocol, load_published().data_sets
     about, captioner = protocol.get("data"), str(protocol.get("captioner", ""))
     if not isinstance(about, dict):
-        raise ValueError(f"{folder} does not record its data set; score it with pairs=, the folder of its pairs")
+        raise ValueError(f"{folder} does not record its data set; jobs/evaluate.py does, with pairs=, their folder")
     key, data, variant = (str(about.get(name, "")) for name in ("data_set", "fingerprint", "variant"))
     title = f"{key.replace('_', ' ').capitalize()} pairs ({protocol.get('pairs', '')})"
     if key in official:

@@ -114,7 +114,7 @@ def exact_changes(
     """
     if before.shape != after.shape:
         sizes = " and ".join(f"{image.shape[1]} x {image.shape[0]}" for image in (before, after))
-        raise ValueError(f"mode=exact compares images of the same size, got {sizes}; use mode=photographs, or auto")
+        raise ValueError(f"objects.mode=exact compares images of one size, got {sizes}; use objects.mode=photographs")
     before = equal_outside(before, after, counted)
     different = different_pixels(before, after)
     if not different.any():

@@ -100,7 +100,7 @@ class TwinCapJob(WordCaptionerSettings, PairsTraining):
 
     def errors(self) -> Iterator[str]:
         if self.ema and self.train.zero_stage == 3:
-            yield "ema: zero_stage=3 shards the weights that are averaged; take zero_stage=2, or ema=0"
+            yield "ema: train.zero_stage=3 shards the weights that are averaged; take train.zero_stage=2, or ema=0"
         if self.model.peaks and not self.supervision.dense:
             yield (
                 f"model.peaks={self.model.peaks}: peaks are those of maps that the dense heads learn, and "

@@ -184,7 +184,7 @@ def test_a_pair_is_exact_if_it_is_drawn_and_mostly_equal() -> None:
     assert not is_exact_pair(page, changed("rectangle", (0, 0, 639, 300), fill=BLUE)), "most pixels differ"
     assert not is_exact_pair(page, page[:-1])
     assert not is_exact_pair(ground(), with_disk(ground(), 60, 50, RED)), "a photograph"
-    with pytest.raises(ValueError, match=r"mode=exact .*640 x 480 and 640 x 479.*mode=photographs"):
+    with pytest.raises(ValueError, match=r"objects.mode=exact .*640 x 480 and 640 x 479.*objects.mode=photographs"):
         exact_changes(page, page[:-1])
 
 

@@ -152,7 +152,7 @@ def test_a_pair_encoder_gives_the_confidence(pairs: str, tokenizer: str, tmp_pat
 
 def test_captions_to_compare_with_are_required_before_the_build(tokenizer: str, tmp_path: Path) -> None:
     silent = write_pairs(tmp_path / "silent", [pair_row(n, "train", captions=[]) for n in range(2)])
-    with pytest.raises(ValueError, match=r"no pair of .* has one; take strategy=visual"):
+    with pytest.raises(ValueError, match=r"no pair of .* has one; take build.strategy=visual"):
         build(config(silent, tokenizer, strategy="visual_text", pair_encoder=tokenizer), str(tmp_path / "out"), run)
     assert not (tmp_path / "out").exists()
 

@@ -76,8 +76,8 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
     vocabulary = training_vocabulary(config)
     if "text" in config.kinds and pairs.num_rows and pairs.num_without_captions == pairs.num_rows:
         raise ValueError(
-            f"strategy={config.strategy!r} compares frames with captions, and no pair of {config.pairs} has one; "
-            "take strategy=visual"
+            f"build.strategy={config.strategy} compares frames with captions, and no pair of {config.pairs} has one; "
+            "take build.strategy=visual"
         )
     folder = DatasetFolder.open_for_build(
         path,

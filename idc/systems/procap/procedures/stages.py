@@ -170,7 +170,7 @@ class KeyFrames:
         if "text" in config.kinds:
             raise ValueError(
                 "procedure=frames: the key frames of these procedures were drawn with captions, which a new pair does "
-                "not have; build procedures with strategy=visual or uniform"
+                "not have; build procedures with build.strategy=visual"
             )
         here = config.model_copy(update={"cpus_per_actor": float(torch.get_num_threads())})  # stages set the threads
         settings = here.model_dump(mode="json")
