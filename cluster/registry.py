@@ -25,17 +25,16 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlparse
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from cluster.tracking import RUN_TAG, default_uri, find_run, open_experiment, opening
-from idc.config import first_error, missing_database
+from idc.config import missing_database
 from idc.evaluation.promotion import Decision, ScoredVersion, checked_evaluation
 from idc.evaluation.provenance import command_line
 from idc.evaluation.record import EVALUATION, PREDICTIONS, load_evaluation
 from idc.training.artifact import IDENTITY_TAG, WEIGHTS, Artifact, artifact_identity
 from idc.training.config import TrackingConfig
 from idc.training.hashing import file_hash
-from idc.util import logs
 from idc.util.redaction import redacted
 
 EVALUATION_TAG, PROMOTION_TAG = "evaluation.", "promotion."
@@ -283,14 +282,11 @@ def _evaluation_path(artifact: str, fingerprint: str) -> str:
 
 
 def _version(entity: Any) -> Version:
-    scored = {}
-    for name, text in entity.tags.items():
-        if name.startswith(EVALUATION_TAG):
-            try:
-                scored[name.removeprefix(EVALUATION_TAG)] = ScoredVersion.model_validate_json(text)
-            except ValidationError as error:
-                fault = f"an evaluation of version {entity.version} is not one of this program: {first_error(error)}"
-                logs.event("left_out", f"left out: {fault}", "warning")
+    scored = {
+        name.removeprefix(EVALUATION_TAG): ScoredVersion.model_validate_json(text)
+        for name, text in entity.tags.items()
+        if name.startswith(EVALUATION_TAG)
+    }
     return Version(
         number=int(entity.version),
         artifact=entity.tags.get(IDENTITY_TAG, ""),

@@ -18,6 +18,8 @@ def main() -> None:
     parser.add_argument("--runs", nargs="+", required=True, metavar="FOLDER", help="folders or glob patterns")
     parser.add_argument("--out", default="runs/leaderboard", help="output folder (default: runs/leaderboard)")
     args = parser.parse_args()
+    if "://" in args.out:
+        parser.error(f"argument --out: must be on a disk, got {args.out!r}")
     from idc.config import enter_root
     from idc.report.leaderboard.boards import gather_boards
     from idc.report.leaderboard.leaderboard_page import write_leaderboard

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import yaml
 from PIL import Image
 
 from idc.config import ConfigModel, cli, load
+from tests.conftest import Command
 from tests.refused_configs import REFUSED
 from tests.sweep.sweeps import SIZES, shipped_sweeps
 
@@ -217,6 +219,21 @@ def test_every_fault_of_a_wrong_config_is_named(
     assert head == f"config refused, {len(faults)} errors:", "\n".join(lines)
     assert all(line.strip().startswith(fault) for line, fault in zip(lines, faults, strict=True)), lines
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["evaluate out", "compare out", "merge_vlm out", "wrap_vlm out", "convert out", "robustness out", "sweep runs",
+     "calibrate artifact", "caption map", "evaluate cache", "describe_pairs log", "leaderboard --out"],
+)  # fmt: skip
+def test_what_is_written_to_a_disk_is_no_uri(words: str, command: Command) -> None:
+    """Of which a path would make a folder ``s3:``."""
+    job, name = words.split()
+    uri = "s3://bucket/x.png"
+    given = ["--runs", "runs", name, uri] if job == "leaderboard" else [f"{name}={uri}"]
+    done = command(job, *(["kind=stage1"] if job == "convert" else []), *given)
+    assert done.returncode == 2
+    assert re.search(rf"{name}: must be on a disk.* got '{uri}'", done.stderr)
 
 
 @pytest.mark.parametrize("path", [path for path in YAMLS if "/sweeps/" not in path])

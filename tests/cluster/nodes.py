@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from idc.util.program import shipped
 from tests.shell import SHELL
 
 ROOT = Path(__file__).parents[2]
@@ -72,10 +73,10 @@ class Nodes:
         subprocess.run(command, env=self.environment, check=True)
 
     def python(self, arguments: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-        """Start Python in the checkout's root, with its output in ``log``."""
+        """Start Python, with its output in ``log``."""
         with log.open("ab") as sink:
-            command = [sys.executable, *arguments]
-            process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=sink, stderr=subprocess.STDOUT)
+            command = [sys.executable, *map(shipped, arguments)]
+            process = subprocess.Popen(command, env=self.environment, stdout=sink, stderr=subprocess.STDOUT)
         self._started.append(process)
         return process
 

@@ -124,8 +124,7 @@ def test_a_failure_ends_the_run_with_its_last_lines_after_what_runs_beside_it(tm
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["01.log", "03.log"]
 
 
-def test_every_step_of_the_demo_is_a_valid_command(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
+def test_every_step_of_the_demo_is_a_valid_command(command: Command) -> None:
     for step in demo_steps("demo", [0]):
         job, *arguments = step.command
         if job == "jobs/leaderboard.py":
@@ -141,9 +140,8 @@ def test_every_step_of_the_demo_is_a_valid_command(command: Command, monkeypatch
     assert sum("train.seed=1" in step.command for step in steps) == 3, "TwinCap and both stages of ProCap"
 
 
-def test_a_system_of_other_pairs_has_a_demo_of_its_own(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_of_other_pairs_has_a_demo_of_its_own(command: Command) -> None:
     """Next to the data of the others in the same folder; never together with them."""
-    monkeypatch.chdir(ROOT)
     steps = list(demo_steps("demo", [0, 1], systems=["changevg"]))
     assert sum("build_changeimti" in step.command[0] for step in steps) == 1, "the questions are those of every seed"
     assert steps[0].command[2:] == [

@@ -20,6 +20,7 @@ from idc.data.images import encode_png
 from idc.data.remote_copies import remote_listing, upload_files
 from idc.data.store import iter_rows, read_manifest, read_rejects
 from idc.training.artifact import add_file, artifact_identity, read_artifact
+from idc.util.program import shipped
 from serve.versions import Resolver
 from tests.object_store import Store, store
 
@@ -51,7 +52,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 def command(*words: str, fails: bool = False) -> str:
     """Output of a command of this project, both streams."""
     ended = subprocess.run(
-        [sys.executable, f"jobs/{words[0]}", *words[1:]], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        [sys.executable, shipped(f"jobs/{words[0]}"), *words[1:]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, check=False,
     )  # fmt: skip
     assert (ended.returncode != 0) == fails, ended.stdout

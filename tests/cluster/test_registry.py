@@ -15,7 +15,7 @@ import torch
 
 from cluster.promotion import describe_promotion, promote, register, status
 from cluster.promotion_config import PromoteJob, RegisterJob
-from cluster.registry import EVALUATION_TAG, PROMOTION_TAG, Promotion, Registry
+from cluster.registry import PROMOTION_TAG, Promotion, Registry
 from cluster.tracking import MlflowTracker
 from idc.config import ConfigError, load
 from idc.data.store import fingerprint
@@ -256,16 +256,6 @@ def test_the_jobs_register_what_captions_and_nothing_else(
         run("promote", "--rollback")
     (move,) = place.registry.history()
     assert move.command == f"python jobs/promote.py tracking_uri={place.uri}"
-
-
-def test_an_evaluation_that_another_program_registered_is_left_out_with_a_note(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place.add(1.0, wrong=20)
-    place.registry.client.set_model_version_tag(place.registry.name, "1", f"{EVALUATION_TAG}other", "{}")
-    (version,) = place.registry.versions()
-    assert len(version.evaluations) == 1
-    assert "left out: an evaluation of version 1" in capsys.readouterr().err
 
 
 def test_promotions_of_before_with_p_values_are_read(place: Place) -> None:

@@ -12,7 +12,6 @@ import importlib
 import io
 import itertools
 import json
-import os
 import re
 import shlex
 import sys
@@ -213,9 +212,7 @@ def _faulty_parse(name: str, arguments: list[str]) -> Iterator[str]:
     module: ModuleType = importlib.import_module(name)
     said = io.StringIO()
     program = f"{name.replace('.', '/')}.py"
-    here = Path.cwd()
     try:
-        os.chdir(ROOT)
         with contextlib.ExitStack() as stack:
             stack.enter_context(contextlib.redirect_stderr(said))
             stack.enter_context(contextlib.redirect_stdout(said))
@@ -234,8 +231,6 @@ def _faulty_parse(name: str, arguments: list[str]) -> Iterator[str]:
         if left.code:
             yield " ".join(said.getvalue().split()) or str(left.code)
         return
-    finally:
-        os.chdir(here)
     yield "its main parsed no command line"
 
 

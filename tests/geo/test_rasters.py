@@ -330,7 +330,7 @@ def test_settings_that_contradict_are_refused(tmp_path: Path) -> None:
         ({"bands": [1, 2]}, "bands: [1, 2] are not one band or three"),
         ({"bands": [0]}, "bands: [0] are not one band"),
         ({"scaling": [3000, 0]}, "white must be the larger value"),
-        ({"out": "s3://bucket/x"}, "out: 's3://bucket/x' is a URI"),
+        ({"out": "s3://bucket/x"}, "out: must be on a disk that all its processes see, not a URI, got 's3://bucket/x'"),
     ]:
         with pytest.raises(ValueError, match=r"after|overlap|bands|scaling|out") as refused:
             job(tmp_path / "a.tif", tmp_path / "b.tif", **settings)

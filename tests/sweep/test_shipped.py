@@ -27,9 +27,8 @@ SMALL = sorted(name for name in SWEEPS if "_small" in name or name.endswith(("de
 FULL = sorted(SWEEPS.keys() - SMALL)
 
 
-def test_a_sweep_is_named_by_its_system_its_file_and_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_is_named_by_its_system_its_file_and_its_size() -> None:
     """The name is its folder below runs/sweeps: tables of two papers, and two sizes, must not share one."""
-    monkeypatch.chdir(ROOT)
     assert {name: read_sweep(name).name for name in SWEEPS} == {name: name.replace("/", "_") for name in SWEEPS}
 
 

@@ -27,6 +27,7 @@ from idc.systems.procap.procedures.build import identity
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.zeroshot.wrap import wrap_step
 from idc.training.artifact import WEIGHTS, read_artifact
+from idc.util.program import shipped
 from idc.vlm.config import GenerateConfig, PromptConfig
 from tests.systems.adpo.small import encoder_folder
 from tests.systems.changevg.tiny import MODEL, SIDE, TUNING, write_scenes
@@ -324,6 +325,8 @@ def test_a_headline_table_has_every_row_of_the_paper(table: str) -> None:
         if (row.table.paper, row.table.table) == source:
             titles = {f"{PARTS.get(row.table.subset, '')}{SHORT[name]}": value for name, value in row.values.items()}
             printed.setdefault(row.method.replace("†", ""), {}).update(titles)
-    sweep = yaml.safe_load(Path(f"jobs/configs/{system}/sweeps/table{number}.yaml").read_text(encoding="utf-8"))
+    sweep = yaml.safe_load(
+        Path(shipped(f"jobs/configs/{system}/sweeps/table{number}.yaml")).read_text(encoding="utf-8")
+    )
     rows = {row["label"].replace("†", "").removesuffix(", zero-shot"): row["published"] for row in sweep["rows"]}
     assert {name: row for name, row in rows.items() if name != "M3Diff, LLaVA-OneVision-7B"} == printed

@@ -265,7 +265,7 @@ def test_reading_needs_neither_pyarrow_nor_ray_nor_torch(artifact: Path) -> None
         "from idc.training.artifact import add_file, read_artifact\n"
         f"assert read_artifact({str(artifact)!r}).system == 'toy'"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_an_artifact_keeps_its_name_in_registries_and_stored_evaluations(tmp_path: Path) -> None:

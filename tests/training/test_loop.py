@@ -102,7 +102,7 @@ def launch_in_process(run_dir: Path, payload: dict[str, Any]) -> subprocess.Comp
     )
     return subprocess.run(
         [sys.executable, "-c", code, str(run_dir), json.dumps(payload)],
-        cwd=ROOT, capture_output=True, text=True, check=False,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ list(tracked(range(3), 3, "rows", "row"))
 def run(form: str | None, end: str = "") -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != logs.VARIABLE}
     return subprocess.run(
-        [sys.executable, "-c", COMMAND.format(end=end)], capture_output=True, text=True, cwd=ROOT, check=False,
+        [sys.executable, "-c", COMMAND.format(end=end)], capture_output=True, text=True, check=False,
         env={**environment, "PYTHONPATH": str(ROOT), **({logs.VARIABLE: form} if form else {})},
     )  # fmt: skip
 
@@ -76,7 +76,7 @@ def test_our_warnings_are_plain_and_those_of_libraries_name_their_place() -> Non
 
 def test_an_unknown_form_is_refused_before_anything_starts() -> None:
     done = subprocess.run(
-        [sys.executable, "jobs/render.py", "out=nowhere"], capture_output=True, text=True, cwd=ROOT, check=False,
+        [sys.executable, str(ROOT / "jobs/render.py"), "out=nowhere"], capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT), logs.VARIABLE: "xml"},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")

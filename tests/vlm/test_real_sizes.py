@@ -137,7 +137,7 @@ def test_parameters_adapters_and_image_tokens(name: str, tmp_path: Path) -> None
         assert (part == "language") == ("language_model" in key or key == "lm_head.weight"), key
         parts[part] += parameter.numel()
     millions = " + ".join(f"{number / 1e6:,.0f}" for number in parts.values())
-    assert f"| {name} | {millions} |" in Path("docs/vlm.md").read_text(encoding="utf-8")
+    assert f"| {name} | {millions} |" in (ROOT / "docs/vlm.md").read_text(encoding="utf-8")
 
     assert tuple(own.num_tokens(size) for size in SIZES) == published.tokens
     assert tuple(family(name, tmp_path, None).num_tokens(size) for size in SIZES) == published.unlimited

@@ -22,7 +22,8 @@ from idc.evaluation.provenance import UNKNOWN_COMMIT
 from idc.evaluation.record import EVALUATION, TRUTH, Baseline, Evaluation, Interval, Spread, spread
 from idc.metrics.scene_scores import F1, wilson
 from idc.report.leaderboard.published_rows import ALL, DataSet, load_published, published_rows
-from idc.report.leaderboard.scored_runs import ScoredRuns, find, note_left_out, read_scored_runs
+from idc.report.leaderboard.scored_runs import ScoredRuns, find, read_scored_runs
+from idc.util import logs
 
 RUN, BASELINE, UPPER_BOUND, PAPER = "run", "baseline", "upper bound", "published"
 """Kinds of rows."""
@@ -102,7 +103,8 @@ def gather_boards(runs: Sequence[str]) -> list[DataSetPage]:
         runs: folders (or patterns of them) that are searched for evaluations and scored answers, at any depth.
 
     Raises:
-        ValueError: nothing among them can be used. What cannot is left out with a note, if there are others.
+        ValueError: a folder is missing or holds no evaluation. An evaluation that cannot be read, or whose data set is
+            not known, is left out with a note, unless there is no other.
     """
     official = load_published().data_sets
     scored: list[ScoredRuns] = []
@@ -116,7 +118,10 @@ def gather_boards(runs: Sequence[str]) -> list[DataSetPage]:
                 scored.append(read_scored_runs(folder))
         except (ValueError, OSError) as error:
             faults.append(str(error))
-    note_left_out(faults, bool(scored or answered))
+    if faults and not (scored or answered):
+        raise ValueError("\n".join(faults))
+    for fault in faults:
+        logs.event("left_out", f"left out: {fault}", "warning")
     pages: dict[str, DataSetPage] = {}
     for run in scored:
         page = pages.setdefault(run.key, DataSetPage(run.key, run.title, official.get(run.key)))

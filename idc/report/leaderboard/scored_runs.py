@@ -20,7 +20,6 @@ from idc.evaluation.provenance import ORIGIN
 from idc.evaluation.record import EVALUATION, Evaluation, load_evaluation
 from idc.report.leaderboard.published_rows import load_published
 from idc.training.config import OPERATIONAL
-from idc.util import logs
 
 CLEAN, ROBUSTNESS = "clean", "robustness.json"
 """In the folder of a robustness table: the evaluation on the pairs as they are, and the table."""
@@ -64,30 +63,20 @@ def find(runs: Sequence[str]) -> list[Path]:
     which repeat an evaluation on fewer pairs or metrics.
 
     Raises:
-        ValueError: none of them is found. A folder without any is left out with a note, if others have some.
+        ValueError: a folder is missing or holds none of these.
     """
     folders: dict[Path, None] = {}
-    empty: list[str] = []
     for pattern in runs:
-        if not (starts := sorted(glob.glob(pattern))):
-            empty.append(f"--runs: no such folder: {pattern!r}")
-            continue
+        starts = sorted(glob.glob(pattern))
+        if not starts:
+            raise ValueError(f"--runs: no such folder: {pattern!r}")
         files = {path for start in starts for name in _WANTED for path in Path(start).rglob(name)}
         below = [up for up in sorted({path.parent for path in files})
                  if up.name != CLEAN or not (up.parent / ROBUSTNESS).exists()]  # fmt: skip
         if not below:
-            empty.append(f"--runs: {pattern!r} holds no evaluation ({EVALUATION}) and no answers ({ANSWERS})")
+            raise ValueError(f"--runs: {pattern!r} holds no evaluation ({EVALUATION}) and no answers ({ANSWERS})")
         folders.update(dict.fromkeys(below))
-    note_left_out(empty, bool(folders))
     return list(folders)
-
-
-def note_left_out(faults: Sequence[str], others: bool) -> None:
-    """Write a note for each part of the input that is left out; without ``others`` they are a ValueError."""
-    if faults and not others:
-        raise ValueError("\n".join(faults))
-    for fault in faults:
-        logs.event("left_out", f"left out: {fault}", "warning")
 
 
 def read_scored_runs(folder: Path) -> ScoredRuns:
