@@ -179,7 +179,11 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
             else:
                 status = end.code or 0
         printed = capsys.readouterr()
-        return subprocess.CompletedProcess([job, *arguments], status, printed.out, printed.err + message)
+        # The next command is one of the same folder of scripts, which the test did not name.
+        out, err = (
+            text.replace(f"python {ROOT}/jobs/", "python jobs/") for text in (printed.out, printed.err + message)
+        )
+        return subprocess.CompletedProcess([job, *arguments], status, out, err)
 
     return run
 
