@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from idc.data.files import Location
-from idc.data.object_store import resolve_uri, with_retries
-from idc.data.remote_copies import download_files, remove, remove_folder, sizes, upload_files
+from idc.data.object_store import with_retries
+from idc.data.remote_copies import download_files, remove, remove_folder, resolve_uri, sizes, upload_files
 from idc.util.atomic import write_bytes
 
 CHECKPOINTS, COMPLETE = "checkpoints", "complete"
