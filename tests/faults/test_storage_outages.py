@@ -18,7 +18,7 @@ from moto.server import DomainDispatcherApplication
 
 from idc.captioning.table import CaptionJob, caption_rows
 from idc.config import command
-from idc.data import object_store
+from idc.data import importing, object_store
 from idc.data.config import ImportConfig, ImportJob
 from idc.data.files import locate
 from idc.data.image_cells import cell_bytes
@@ -269,3 +269,21 @@ def test_requests_of_a_part(s3: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = imported(import_job("s3://idc/counted"))
     assert sum(path.startswith("/idc/counted/part-") for path in paths) == 3 * len(manifest.parts)
     assert not [path for path in paths if ".tmp-" in path]
+
+
+def test_parts_in_a_bucket_are_larger(s3: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the rows of small parts, as many as have about 8 MB of images; on a disk, or with chunk_size, as asked."""
+    lines = ["pair_id,before,after"]
+    lines += [f"p{number},before/{number % 7}.png,before/{number % 9}.png" for number in range(100)]
+    s3.request("PUT", "/idc/in/hundred.csv", "\n".join(lines).encode())
+
+    def parts(out: str, **settings: Any) -> int:
+        return len(imported(ImportJob(source="s3://idc/in/hundred.csv", out=out, **settings)).parts)
+
+    assert parts(str(tmp_path / "disk")) == 4
+    assert parts("s3://idc/joined") == 1
+    assert digest("s3://idc/joined") == digest(str(tmp_path / "disk"))
+    assert parts("s3://idc/chosen", chunk_size=32) == 4
+    size = len(locate("s3://idc/in/before/5.png").read())
+    monkeypatch.setattr(importing, "_PART_BYTES", 2 * size * 80)
+    assert parts("s3://idc/eighty") == 2
