@@ -122,12 +122,7 @@ def download_files(source: Location, names: Iterable[str], folder: Path, patienc
 
 def remove(file: Location, patience_s: float) -> None:
     """Delete a file, if it is there."""
-
-    def delete() -> None:
-        if file.is_file():
-            file.delete()
-
-    with_retries(delete, file.text, patience_s)
+    with_retries(file.delete, file.text, patience_s)
 
 
 def remove_folder(folder: Location, patience_s: float) -> None:
