@@ -135,8 +135,9 @@ class Location:
             with tempfile.NamedTemporaryFile(suffix=name) as spool:
                 with fs.LocalFileSystem().open_output_stream(spool.name) as stream:
                     yield stream
-                with pa.memory_map(spool.name) as content:
-                    self._ask(lambda: self._upload(content.read_buffer(content.size()), temporary))
+                with pa.memory_map(spool.name) as written:
+                    content = written.read_buffer()
+                    self._ask(lambda: self._upload(content, temporary))
             return
         try:
             with self.filesystem.open_output_stream(path) as stream:

@@ -243,6 +243,15 @@ def test_what_a_name_is_to_blame_for_stays_a_fault_of_its_row(s3: Store) -> None
             cell_bytes(name, reader)
 
 
+@pytest.mark.parametrize("size", [20, 12 << 20])
+def test_a_file_written_again_is_whole(s3: Store, size: int) -> None:
+    """In one request and in several."""
+    file = locate(f"s3://idc/again-{size}.bin")
+    s3.refuse()
+    file.write(b"x" * size)
+    assert file.read() == b"x" * size
+
+
 def test_a_file_is_whole_or_not_there(s3: Store) -> None:
     """Of a writer that fails nothing is seen, not even the beginning."""
     file = locate("s3://idc/whole.bin")
