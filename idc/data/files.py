@@ -153,21 +153,16 @@ class Location:
         with self.filesystem.open_output_stream(target.path, compression=None) as stream:
             stream.write(content)  # at once: an interrupt between two writes would leave half a file
         if target is temporary:
-            temporary._move(self)
+            try:
+                self.filesystem.move(target.path, self.path)
+            except OSError:  # a few file systems refuse to replace
+                self.delete()
+                self.filesystem.move(target.path, self.path)
 
     def write(self, data: bytes) -> None:
         """Write the whole file at once, as :meth:`replacing`."""
         with self.replacing() as stream:
             stream.write(data)
-
-    def _move(self, target: Location) -> None:
-        try:
-            self.filesystem.move(self.path, target.path)  # object stores replace; a few file systems refuse to
-        except OSError:
-            if not target.exists():
-                raise
-            target.delete()
-            self.filesystem.move(self.path, target.path)
 
     def delete(self) -> None:
         """Delete the file, if it is there."""
