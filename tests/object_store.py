@@ -40,12 +40,13 @@ class Gate:
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     @property
-    def is_open(self) -> bool:
-        return self._listener is not None
+    def passes_on(self) -> bool:
+        return self._listener is not None and self._answer is None
 
     def close(self) -> None:
         """Refuse new connections, and cut those there are."""
-        assert self._listener is not None
+        if self._listener is None:
+            return
         self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
         self._listener.close()
         self._listener = None
@@ -94,6 +95,7 @@ class Store:
     def __init__(self) -> None:
         self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         self._server.start()
+        self._lock = threading.Lock()
         self._gate = Gate(self._server.get_host_and_port()[1])
         self.port = self._gate.port
         values = (f"http://127.0.0.1:{self.port}", "testing", "testing", "us-east-1", "true")
@@ -110,10 +112,11 @@ class Store:
             self._gate.open((head + body).encode())
 
     def answer(self) -> None:
-        """Answer again."""
-        if self._gate.is_open:
-            self._gate.close()
-        self._gate.open()
+        """Answer again; harmless if it does."""
+        with self._lock:
+            if not self._gate.passes_on:
+                self._gate.close()
+                self._gate.open()
 
     def request(self, method: str, path: str, body: bytes = b"") -> bytes:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)

@@ -7,9 +7,11 @@ import contextlib
 import csv
 import io
 import json
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -59,7 +61,8 @@ def s3() -> Iterator[Store]:
 @pytest.fixture(autouse=True)
 def answering(s3: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The store answers again as soon as somebody waits for it, and when the test ends."""
-    monkeypatch.setattr(object_store.time, "sleep", lambda seconds: s3.answer())
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: s3.answer())
+    monkeypatch.setattr(object_store, "time", clock)
     monkeypatch.setattr(object_store, "_outages", {})
     yield
     s3.answer()
