@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from cluster.config import ClusterConfig
 from idc.config import ConfigModel, missing_inputs
-from idc.data.object_store import check_writable
-from idc.data.remote_copies import is_uri
+from idc.data.remote_copies import check_writable, is_uri
 
 PROBE_TIMEOUT_S = 60.0
 """Time-out for a node to answer, in seconds. Its first worker takes seconds to start."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.tracking import MlflowTracker, flat
+from idc.data.object_store import Unreachable
 from idc.evaluation.provenance import ORIGIN, command_line, commit
 from idc.training.config import OPERATIONAL, TrackingConfig, TrainConfig
 from idc.training.run_storage import CHECKPOINTS, RunFolder, scratch_root
@@ -89,7 +90,7 @@ def launch(
     Raises:
         ValueError: the folder holds a run of another config, memory ran out, or another error that a restart would
             only repeat.
-        idc.data.object_store.Unreachable: object storage did not answer for ``train.storage_patience_s``.
+        Unreachable: object storage did not answer for ``train.storage_patience_s``.
     """
     run = RunFolder(run_dir, train.storage_patience_s)
     name = name or run.location.name
@@ -302,9 +303,11 @@ def _fatal_errors_noted(run: RunFolder) -> Iterator[None]:
     """Write an error that a restart would repeat into the run's folder."""
     try:
         yield
+    except Unreachable:
+        raise
     except FATAL_ERRORS as error:
         message, trace = redacted(str(error)), redacted(traceback.format_exc())
-        with suppress(OSError):  # on a full disk the run is restarted in vain, up to train.max_failures times
+        with suppress(OSError, Unreachable):  # then the run is restarted in vain, up to train.max_failures times
             run.write(FATAL, {"type": type(error).__name__, "message": message, "traceback": trace})
         raise
 
@@ -318,12 +321,11 @@ def _worker(config: dict[str, Any]) -> None:
     try:
         with _fatal_errors_noted(run):
             run_rank(config["entry"], config["record"], train, run, context)
-    except FATAL_ERRORS:
-        raise  # takes the other ranks down with it: they may be waiting for this one
     except Exception as error:
-        text = f"rank {context.rank} failed, {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        logs.event("worker_failed", text, "error", traceback=traceback.format_exc())
-        raise
+        if isinstance(error, Unreachable) or not isinstance(error, FATAL_ERRORS):
+            text = f"rank {context.rank} failed, {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            logs.event("worker_failed", text, "error", traceback=traceback.format_exc())
+        raise  # takes the other ranks down with it: they may be waiting for this one
     finally:
         context.tracker.flush()
 

@@ -15,7 +15,7 @@ from pydantic import create_model
 from cluster.config import OnCluster
 from idc.config import ConfigModel, cli
 from idc.data.files import join
-from idc.data.object_store import check_writable
+from idc.data.remote_copies import check_writable
 from idc.next_command import after_training
 from idc.util.program import as_started
 from idc.util.units import metric_text

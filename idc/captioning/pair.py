@@ -17,6 +17,7 @@ from idc.captioning.counted import read_parts
 from idc.captioning.loading import AUTO, SHIPPED_SATELLITE, CaptionerLoader
 from idc.data.files import Location, locate
 from idc.data.images import ImageError, decode_image, encode_png
+from idc.data.object_store import first_look
 from idc.data.tiff_header import geo_header
 from idc.systems import untrained_captioner
 from idc.util.option_values import DiskPath
@@ -163,7 +164,7 @@ def _file(path: str) -> Location:
     if path.lower().startswith(("http://", "https://")):
         raise OSError("a web address; download the image, and give its file")
     location = locate(path)
-    if location.is_folder():
+    if first_look(location.is_folder, path):
         raise OSError(
             "a folder, not an image; for many pairs: python jobs/caption.py --input FOLDER --out captions, where FOLDER"
             " holds before/ and after/"

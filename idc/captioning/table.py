@@ -36,8 +36,8 @@ from idc.captioning.loading import (
 from idc.config import missing
 from idc.data import files
 from idc.data.config import AccessConfig, Split
-from idc.data.files import explain_write_errors
 from idc.data.images import MAX_PIXELS, encode_png
+from idc.data.object_store import explain_write_errors, first_look
 from idc.data.pipeline import Batch, ChunkResult, StageSpec, good_rows, num_rows, run_local
 from idc.data.rows import InputRows, RowFormat, open_rows
 from idc.data.store import MANIFEST, DatasetFolder, Manifest, fingerprint, iter_rows, read_manifest
@@ -215,8 +215,7 @@ def caption_rows(
     folder = _open_output(job, source, captioner_identity(job.artifact, artifact, job.objects), overwrite)
     if not folder.complete:
         for name in (PAGE, SUMMARY):  # of the captions that were there before
-            if (folder.location / name).exists():
-                (folder.location / name).delete()
+            (folder.location / name).delete()
     results: list[ChunkResult] = []
     began = time.perf_counter()
     settings = {
@@ -250,7 +249,7 @@ def _open_output(job: CaptionJob, source: InputRows, captioner: str, overwrite: 
     """The output folder of a job, new or to be continued; ``captioner`` is the captioner's identity. One that holds
     another kind of data, or captions of other inputs or settings without ``overwrite``, is a ValueError."""
     out = files.locate(job.out)
-    if (out / MANIFEST).exists() and (kind := read_manifest(out).kind) != KIND:
+    if first_look((out / MANIFEST).exists, job.out) and (kind := read_manifest(out).kind) != KIND:
         raise ValueError(f"out: {job.out} holds {kind}, which this job does not replace; choose another folder")
     settings = job.model_dump(mode="json", include=set(CaptionJob.model_fields))
     counts = {name: value for name, value in settings.items() if name not in HOW | _PLACES | {"format"}}

@@ -54,7 +54,8 @@ class ImportConfig(AccessConfig):
     """Reading pairs, to store or only to check them."""
 
     chunk_size: int = Field(default=32, ge=1, le=10_000)
-    """Pairs per chunk of work (one Parquet part); a worker holds the images of one chunk in memory."""
+    """Pairs per chunk of work (one Parquet part); a worker holds the images of one chunk in memory. Without it, a part
+    that an import writes to a bucket has as many times 32 pairs as have 8 MB of images, at most 1,024 pairs."""
     max_pixels: int = Field(default=50_000_000, ge=1)
     """Most pixels of an image; larger ones are rejected before they are decoded."""
     images: bool = True

@@ -10,12 +10,12 @@ the source, after resolving links; :class:`Access` lists what a format or a sett
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import posixpath
 import stat
+import tempfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +24,19 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
+from idc.data.object_store import PatientFile, Result, with_retries
 from idc.data.textfiles import spellings
+
+_LONGEST_KEY = 1024
+"""Bytes of a name in object storage. To a longer one the answer is that to an expired token: 400, without a reason."""
+_WHOLE_OBJECTS = ("s3", "gcs", "abfs")
+"""File systems in which a file appears, whole, when its writer closes it."""
 
 
 @dataclass(frozen=True)
 class Location:
-    """A file or folder, local or remote, that may or may not exist.
+    """A file or folder, local or remote, that may or may not exist. Requests to other hosts go through
+    :func:`idc.data.object_store.with_retries`, and raise as it does.
 
     Attributes:
         filesystem: the file system.
@@ -69,17 +76,24 @@ class Location:
 
     def exists(self) -> bool:
         """Whether there is a file or folder here."""
-        return self.filesystem.get_file_info(self.path).type != fs.FileType.NotFound
+        return self._type() != fs.FileType.NotFound
 
     def is_file(self) -> bool:
-        return self.filesystem.get_file_info(self.path).type == fs.FileType.File
+        return self._type() == fs.FileType.File
 
     def is_folder(self) -> bool:
-        return self.filesystem.get_file_info(self.path).type == fs.FileType.Directory
+        return self._type() == fs.FileType.Directory
+
+    def _type(self) -> fs.FileType:
+        return self._ask(lambda: self.filesystem.get_file_info(self.path).type)
+
+    def _ask(self, operation: Callable[[], Result]) -> Result:
+        return operation() if self.local is not None else with_retries(operation, self.text)
 
     def open(self) -> pa.NativeFile:
         """The file, opened for reading at any position."""
-        return self.filesystem.open_input_file(self.path)
+        file = self._ask(lambda: self.filesystem.open_input_file(self.path))
+        return file if self.local is not None else pa.PythonFile(PatientFile(file, self.text), "r")
 
     def read(self, max_bytes: int | None = None) -> bytes:
         """The whole file. A local one must be a regular file: opening a FIFO or a device may never return.
@@ -87,7 +101,7 @@ class Location:
         Raises:
             FileNotFoundError: there is no such file.
             TooLarge: it has more than ``max_bytes``.
-            OSError: it cannot be read (a folder, a device, no permission, a failed transfer).
+            OSError: it cannot be read (a folder, a device, no permission).
         """
         local = self.local
         if local is not None:
@@ -95,8 +109,14 @@ class Location:
             if max_bytes is not None and size > max_bytes:
                 raise TooLarge(f"{size:,} bytes, more than {max_bytes:,}")
             return Path(local).read_bytes()
-        with self.filesystem.open_input_stream(self.path) as stream:
-            data: bytes = stream.read(None if max_bytes is None else max_bytes + 1)
+        if len(os.fsencode(self.path.partition("/")[2])) > _LONGEST_KEY:
+            raise FileNotFoundError(f"a name of more than {_LONGEST_KEY} bytes")
+
+        def fetch() -> bytes:
+            with self.filesystem.open_input_stream(self.path, compression=None) as stream:
+                return stream.read(None if max_bytes is None else max_bytes + 1)
+
+        data = with_retries(fetch, self.text)
         if max_bytes is not None and len(data) > max_bytes:
             raise TooLarge(f"more than {max_bytes:,} bytes")
         return data
@@ -105,43 +125,49 @@ class Location:
     def replacing(self) -> Iterator[pa.NativeFile]:
         """A stream to write to; when the block ends without an error, its content replaces the file.
 
-        A reader sees the old file or the whole new one, also after a kill (on object stores, which copy, after the
-        copy). :class:`idc.data.store.DatasetFolder` deletes what a killed writer left.
+        A reader sees the old file or the whole new one, also after a kill. What goes to another host is first written
+        to this machine's disk. :class:`idc.data.store.DatasetFolder` deletes what a killed writer left.
         """
         folder, _, name = self.path.rpartition("/")
         path = f"{folder}/.tmp-{os.getpid()}-{os.urandom(4).hex()}-{name}"
         temporary = Location(self.filesystem, path, path)
+        if self.local is None:
+            with tempfile.NamedTemporaryFile(suffix=name) as spool:
+                with fs.LocalFileSystem().open_output_stream(spool.name) as stream:
+                    yield stream
+                with pa.memory_map(spool.name) as written:
+                    content = written.read_buffer()
+                    self._ask(lambda: self._upload(content, temporary))
+            return
         try:
             with self.filesystem.open_output_stream(path) as stream:
                 yield stream
-            temporary._move(self)
-        except BaseException:
-            if self.local is not None:  # a full disk gets its space back
-                with contextlib.suppress(OSError):
-                    temporary.delete()
+            os.replace(path, self.path)
+        except BaseException:  # a full disk gets its space back
+            with contextlib.suppress(OSError):
+                temporary.delete()
             raise
+
+    def _upload(self, content: pa.Buffer, temporary: Location) -> None:
+        target = self if self.filesystem.type_name in _WHOLE_OBJECTS else temporary
+        with self.filesystem.open_output_stream(target.path, compression=None) as stream:
+            stream.write(content)  # at once: an interrupt between two writes would leave half a file
+        if target is temporary:
+            try:
+                self.filesystem.move(target.path, self.path)
+            except OSError:  # a few file systems refuse to replace
+                self.delete()
+                self.filesystem.move(target.path, self.path)
 
     def write(self, data: bytes) -> None:
         """Write the whole file at once, as :meth:`replacing`."""
         with self.replacing() as stream:
             stream.write(data)
 
-    def _move(self, target: Location) -> None:
-        local, local_target = self.local, target.local
-        if local is not None and local_target is not None:
-            os.replace(local, local_target)
-            return
-        try:
-            self.filesystem.move(self.path, target.path)  # object stores replace; a few file systems refuse to
-        except OSError:
-            if not target.exists():
-                raise
-            target.delete()
-            self.filesystem.move(self.path, target.path)
-
     def delete(self) -> None:
-        """Delete the file."""
-        self.filesystem.delete_file(self.path)
+        """Delete the file, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            self._ask(lambda: self.filesystem.delete_file(self.path))
 
     def list_files(self) -> list[File]:
         """The files (not folders) in this folder, sorted by path; an empty list if there is no such folder."""
@@ -155,7 +181,7 @@ class Location:
     def _select(self, recursive: bool) -> list[File]:
         selector = fs.FileSelector(self.path, allow_not_found=True, recursive=recursive)
         slash = "" if self.path.startswith("/") else "/"  # fsspec's memory:// adds one
-        infos = self.filesystem.get_file_info(selector)
+        infos = self._ask(lambda: self.filesystem.get_file_info(selector))
         return sorted(File(info.path.lstrip(slash), info.size) for info in infos if info.type == fs.FileType.File)
 
     def scan(self, follow_links: bool = False) -> Tree:
@@ -192,16 +218,17 @@ def locate(path: str | os.PathLike[str] | Location) -> Location:
     return Location(filesystem, inner.rstrip("/") or inner[:1], text)
 
 
-_GOOGLE_PATIENCE = "?retry_limit_seconds=10"
-"""Google's client would try for 15 minutes; callers that can wait try again themselves."""
+_OPTIONS = {"gs": "?retry_limit_seconds=10", "gcs": "?retry_limit_seconds=10", "s3": "?allow_delayed_open=true"}
+"""Google's client would try for 15 minutes; callers that can wait try again themselves. S3 takes a small file in one
+request instead of three."""
 
 
 def _resolve(text: str) -> tuple[fs.FileSystem, str]:
     if "://" not in text:
         return fs.LocalFileSystem(), str(Path(text).expanduser().absolute())
     try:
-        patience = _GOOGLE_PATIENCE if text.startswith(("gs://", "gcs://")) and "?" not in text else ""
-        return fs.FileSystem.from_uri(text + patience)
+        options = _OPTIONS.get(text.partition("://")[0], "") if "?" not in text else ""
+        return fs.FileSystem.from_uri(text + options)
     except pa.ArrowInvalid as exc:
         scheme, rest = text.split("://", 1)
         if "Unrecognized filesystem" not in str(exc):
@@ -315,32 +342,6 @@ def is_below(path: str, folder: str) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
-_LASTING = {
-    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
-    *(errno.ENOENT, errno.ENOTDIR, errno.EEXIST),
-}
-"""Failures that another try would only repeat: no space, no right, no folder."""
-
-
-@contextmanager
-def explain_write_errors(folder: Location) -> Iterator[None]:
-    """Context in which files of a folder are written.
-
-    Raises:
-        ValueError: no file can be written there; with the folder and what to do.
-        OSError: any other failure.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _LASTING:
-            raise
-        raise ValueError(
-            f"{folder} cannot be written ({os.strerror(error.errno or 0)}); free space there, change its rights, or "
-            "choose another folder"
-        ) from error
-
-
 class OutsideSource(ValueError):
     """A name in a data set that leads to a file its reader may not read; the message gives the reason."""
 
@@ -442,7 +443,7 @@ class Reader:
             raise OutsideSource(f"{scheme}:// is on another host; allow_remote=true reads it")
         root = f"{scheme}://{host}"
         if root not in self._known:
-            filesystem, inner = _resolve(name)
+            filesystem, inner = with_retries(lambda: _resolve(name), root)
             self._known[root] = Location(filesystem, inner.removesuffix(tail), root)  # s3 keeps the host in the path,
         base = self._known[root]  # hdfs does not
         return Location(base.filesystem, base.path + tail, name)

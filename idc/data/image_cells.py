@@ -6,6 +6,7 @@ from typing import Any
 
 from idc.data.files import OutsideSource, Reader, TooLarge
 from idc.data.images import MAX_BYTES, ImageError
+from idc.data.object_store import StorageError
 
 _LONGEST_NAME = 300
 """Most characters of a file name in a message."""
@@ -17,6 +18,7 @@ def cell_bytes(cell: Any, reader: Reader) -> bytes:
     Raises:
         ImageError: "missing file" (also of an empty cell), "outside the source", "too many bytes", "unreadable file",
             or "bad row" for a cell of another type.
+        StorageError: object storage refuses, or does not answer: no fault of the row.
     """
     if cell is None or cell == "":
         raise ImageError("missing file")
@@ -24,6 +26,8 @@ def cell_bytes(cell: Any, reader: Reader) -> bytes:
         raise ImageError("bad row", "neither the name of a file nor the bytes of an image")
     try:
         return reader.read(cell, MAX_BYTES) if isinstance(cell, str) else cell
+    except StorageError:
+        raise
     except FileNotFoundError as exc:
         raise ImageError("missing file") from exc
     except OutsideSource as exc:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -11,7 +12,7 @@ from idc.data import files
 from idc.data.config import ImportConfig, ImportJob
 from idc.data.image_cells import cell_bytes, cell_name
 from idc.data.images import CheckedImage, ImageError, check_image
-from idc.data.pipeline import Batch, StageSpec, good_rows
+from idc.data.pipeline import Batch, StageSpec, concat, good_rows
 from idc.data.readers import open_reader
 from idc.data.readers.base import COLUMNS, SPLIT_NAMES, PairReader, printable
 from idc.data.readers.default_splits import with_default_splits
@@ -22,6 +23,10 @@ from idc.data.textfiles import JsonError, parse_json
 
 _VERSION = 3
 """Version of the imported rows; to be raised if the same settings would produce others."""
+_PART_BYTES, _PART_ROWS = 8_000_000, 1024
+"""Images, in bytes, and rows of a part in object storage: a file that is sent in one request."""
+_SAMPLED_CHUNKS, _SAMPLED_ROWS = 4, 4
+"""Chunks, evenly spaced, and rows of each, whose images are read to learn how large the images are."""
 
 
 def open_import(
@@ -37,6 +42,10 @@ def open_import(
     """
     job, format = with_layout(job, job.source)
     source = open_reader(format, job.source, job)
+    joined = 1
+    if files.locate(job.out).local is None and "chunk_size" not in job.model_fields_set:
+        joined = _chunks_per_part(source, job.chunk_size)
+        job = job.model_copy(update={"chunk_size": joined * job.chunk_size})
     what_counts = job.model_dump(exclude={"source", "out", "max_reject_share", "workers", *_not_ours(job)})
     folder = DatasetFolder.open_for_build(
         job.out,
@@ -44,14 +53,41 @@ def open_import(
         schema=pair_arrow_schema(origins=source.extra.get(CAPTION_ORIGINS, False)),
         fingerprint=fingerprint("import", _VERSION, PAIR_SCHEMA_VERSION, what_counts, source.fingerprint),
         config=job.model_dump(mode="json"),
-        num_chunks=source.num_chunks,
+        num_chunks=-(-source.num_chunks // joined),
         overwrite=overwrite,
         extra=source.extra,
     )
     if folder.pending():
         source = with_default_splits(source, format, job, progress=progress)
         folder.manifest.extra.update(source.extra)
+    source = _Joined(source, joined)
     return folder, source, [load_stage(job, source.reader, source.extra.get("images", True), job.workers)]
+
+
+def _chunks_per_part(source: PairReader, chunk_size: int) -> int:
+    """Number of chunks whose images have about :data:`_PART_BYTES`, by those of some rows."""
+    rows = total = 0
+    for chunk in range(0, source.num_chunks, -(-source.num_chunks // _SAMPLED_CHUNKS)):
+        batch = source.read(chunk)
+        for cell in (batch[role][i] for i in good_rows(batch)[:_SAMPLED_ROWS] for role in ("before", "after")):
+            with contextlib.suppress(ImageError):
+                total += len(cell_bytes(cell, source.reader)) if source.extra.get("images", True) else 0
+        rows += min(_SAMPLED_ROWS, len(good_rows(batch)))
+    most = _PART_ROWS // chunk_size
+    return max(1, min(most, _PART_BYTES * rows // (total * chunk_size) if total else most))
+
+
+class _Joined:
+    """A source each of whose chunks is ``count`` chunks of another one."""
+
+    def __init__(self, source: PairReader, count: int) -> None:
+        self._source, self._count, self.num_chunks = source, count, -(-source.num_chunks // count)
+        self.reader, self.extra, self.fingerprint = source.reader, source.extra, source.fingerprint
+
+    def read(self, chunk_id: int) -> Batch:
+        first = chunk_id * self._count
+        last = min(first + self._count, self._source.num_chunks)
+        return concat([self._source.read(chunk) for chunk in range(first, last)])
 
 
 def _not_ours(job: ImportJob) -> set[str]:

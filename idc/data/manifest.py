@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from idc.config import missing
 from idc.data import files
-from idc.data.object_store import retry_or_user_error
+from idc.data.object_store import first_look
 from idc.data.schema import INSTRUCTION_SCHEMA_VERSION, PAIR_SCHEMA_VERSION
 from idc.data.textfiles import JsonError, decode_text, parse_json
 
@@ -113,7 +113,7 @@ def read_manifest(path: AnyPath, kind: str | None = None, command: str | None = 
     """
     folder = files.locate(path)
     location = folder / MANIFEST
-    if not retry_or_user_error(location.exists, str(path)):
+    if not first_look(location.exists, str(path)):
         raise ValueError(f"{path} is not a data set folder: it has no {MANIFEST}{_import_first(path, kind, command)}")
     try:
         content = parse_json(decode_text(location.read(), "surrogateescape"))

@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from idc.data import files
-from idc.data.files import explain_write_errors
 from idc.data.manifest import IMAGE_COLUMNS, AnyPath, complete_manifest, fingerprint
+from idc.data.object_store import explain_write_errors
 from idc.data.stored_rows import iter_tables, read_schema, refuse_objects
 from idc.util.atomic import replacing
 

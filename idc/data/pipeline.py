@@ -208,7 +208,7 @@ def finish(folder: DatasetFolder, max_reject_share: float, extra: dict[str, Any]
     Raises:
         TooManyRejects: names the reasons; the written chunks stay, so a run with a higher limit finishes at once.
     """
-    counts = folder.counted(complete=False)
+    counts = folder.counted()
     total = counts.num_rows + counts.num_rejected
     if total and counts.num_rejected > max_reject_share * total:
         reasons = ", ".join(f"{n} x {reason}" for reason, n in counts.reject_reasons.items())
@@ -218,7 +218,7 @@ def finish(folder: DatasetFolder, max_reject_share: float, extra: dict[str, Any]
             f"allows: {reasons}. The first is {first.row_id!r}: {first.reason}. All are in "
             f"{folder.location}/rejects-*.parquet; fix or remove these rows, or raise max_reject_share if there is one"
         )
-    return folder.finish(extra)
+    return folder.finish(extra, counts)
 
 
 class Runner(Protocol):

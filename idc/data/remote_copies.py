@@ -1,4 +1,5 @@
-"""Copies between object storage and this machine's disk, and the local cache of folders that are read from there."""
+"""Folders in object storage: whether they can be used, copies to and from this machine's disk, and the local cache of
+those that are read from there."""
 
 from __future__ import annotations
 
@@ -7,7 +8,9 @@ import hashlib
 import os
 import re
 import shutil
+import socket
 import tempfile
+import uuid
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +19,7 @@ from typing import NamedTuple
 from pyarrow import fs
 
 from idc.data.files import Location, locate
-from idc.data.object_store import READ_PATIENCE_S, Unreachable, resolve_uri, with_retries
+from idc.data.object_store import KEYS, READ_PATIENCE_S, Unreachable, with_retries
 
 CACHE_VARIABLE = "IDC_CACHE"
 """Environment variable with the folder of the cache."""
@@ -37,6 +40,49 @@ class Remote(NamedTuple):
     name: str
     size: int
     version: str
+
+
+def resolve_uri(uri: str, field: str) -> Location:
+    """The location of a URI (or a path); of one that cannot be used, an error that names the setting.
+
+    Raises:
+        ValueError: the scheme is unknown, the URI malformed or with options, or the store does not answer.
+    """
+    if "://" in uri and "?" in uri:
+        raise ValueError(f"{field}: {uri.partition('?')[0]}?...: options in a URI are not taken; set AWS_ENDPOINT_URL")
+    if "@" in uri.partition("://")[2].partition("/")[0].removeprefix("anonymous@"):
+        raise ValueError(f"{field}: credentials in a URI would be stored with the run; set {KEYS}")
+    try:  # S3 is asked for the region of the bucket, unless AWS_REGION or AWS_ENDPOINT_URL is set
+        location = with_retries(lambda: locate(uri), uri, 0)
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from None
+    if not location.path:
+        raise ValueError(f"{field}: {uri!r} names no bucket")
+    return location
+
+
+def check_writable(uri: str, field: str) -> None:
+    """Write, read and delete a small object below a URI; nothing for a local path. Takes seconds also if it fails.
+
+    Raises:
+        ValueError: one line with the setting, the URI and what to do.
+    """
+    location = resolve_uri(uri, field)
+    if location.local is not None:
+        return
+    probe = location / f".preflight-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+    def written_and_read() -> bool:
+        probe.write(b"idc\n")
+        try:
+            return probe.read() == b"idc\n"
+        except FileNotFoundError:
+            return False
+        finally:
+            probe.delete()
+
+    if not with_retries(written_and_read, f"{field}={uri}", 0):
+        raise ValueError(f"{field}: does not see what is written to {uri!r}; check AWS_ENDPOINT_URL on every node")
 
 
 def upload_files(folder: Path, names: Iterable[str], target: Location, patience_s: float) -> None:
@@ -76,12 +122,7 @@ def download_files(source: Location, names: Iterable[str], folder: Path, patienc
 
 def remove(file: Location, patience_s: float) -> None:
     """Delete a file, if it is there."""
-
-    def delete() -> None:
-        if file.is_file():
-            file.delete()
-
-    with_retries(delete, file.text, patience_s)
+    with_retries(file.delete, file.text, patience_s)
 
 
 def remove_folder(folder: Location, patience_s: float) -> None:

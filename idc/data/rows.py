@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from idc.data import files
 from idc.data.config import AccessConfig
+from idc.data.object_store import first_look
 from idc.data.pipeline import Batch, num_rows
 from idc.data.readers.base import SPLIT_NAMES, access, printable
 from idc.data.readers.folder import FolderReader
@@ -54,6 +55,7 @@ def open_rows(
         ValueError: there is nothing to read, or columns are missing.
     """
     source = files.locate(path)
+    first_look(source.exists, str(path))
     if format == "auto":
         format = _recognise(source)
     options: dict[str, Any] = {"chunk_size": chunk_size, "access": access(format, access_config or AccessConfig())}

@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from idc.data import files
-from idc.data.files import explain_write_errors
 from idc.data.manifest import (
     MANIFEST,
     SCHEMA_VERSIONS,
@@ -39,7 +38,8 @@ from idc.data.manifest import (
     read_manifest,
 )
 from idc.data.mapped_rows import ROWS_FOLDER, MappedRows
-from idc.data.object_store import check_writable, retry_or_user_error
+from idc.data.object_store import PATIENCE_S, explain_write_errors, first_look, with_retries
+from idc.data.remote_copies import check_writable, remove_folder
 from idc.data.stored_rows import iter_rows, iter_tables, read_rejects, read_schema, read_table
 
 __all__ = [
@@ -85,6 +85,8 @@ class DatasetFolder:
         self.location = location
         self.schema = schema
         self.manifest = manifest
+        self._files: set[str] = set()
+        """Those of the files here that this process has seen: to ask for each would be a request."""
 
     @property
     def complete(self) -> bool:
@@ -135,7 +137,7 @@ class DatasetFolder:
             extra=extra or {},
             inputs={name: input_path(location, input_name(location, value)) for name, value in (inputs or {}).items()},
         )
-        old_files = [f for f in retry_or_user_error(location.list_files, str(path)) if _OWN_FILE.match(f.base_name)]
+        old_files = [f for f in first_look(location.list_files, str(path)) if _OWN_FILE.match(f.base_name)]
         manifest = read_manifest(location) if (location / MANIFEST).exists() else None
         same = manifest is not None and (
             manifest.fingerprint,
@@ -165,9 +167,8 @@ class DatasetFolder:
                 (location / MANIFEST).delete()  # first, so that a kill here cannot leave a wrong complete folder
             for info in old_files:
                 (location / info.base_name).delete()
-            if (location / ROWS_FOLDER).exists():
-                location.filesystem.delete_dir((location / ROWS_FOLDER).path)
-            location.filesystem.create_dir(location.path, recursive=True)
+            remove_folder(location / ROWS_FOLDER, PATIENCE_S)
+            with_retries(lambda: location.filesystem.create_dir(location.path, recursive=True), str(path))
             folder = cls(location, schema, fresh)
             folder._save()
         return folder
@@ -176,8 +177,8 @@ class DatasetFolder:
         """The chunks that have not been written yet, ascending."""
         if self.complete:
             return []
-        there = {info.base_name for info in self.location.list_files()}
-        return [chunk for chunk in range(self.num_chunks) if _part_name(chunk) not in there]
+        self._files = {info.base_name for info in self.location.list_files()}
+        return [chunk for chunk in range(self.num_chunks) if _part_name(chunk) not in self._files]
 
     def write_chunk(
         self, chunk_id: int, rows: pa.Table | Iterable[Mapping[str, Any]], rejects: Iterable[Reject] = ()
@@ -210,14 +211,16 @@ class DatasetFolder:
         with explain_write_errors(self.location):
             if bad:
                 columns = {"row_id": [r.row_id for r in bad], "reason": [r.reason for r in bad]}
+                self._files.add(reject_file.name)
                 self._write_table(reject_file, pa.table(columns, schema=_REJECT_SCHEMA))
-            elif reject_file.exists():
+            elif reject_file.name in self._files:
                 reject_file.delete()
             # The part last: a chunk whose part exists counts as written.
             self._write_table(self.location / _part_name(chunk_id), table.replace_schema_metadata(metadata))
 
-    def finish(self, extra: Mapping[str, Any] | None = None) -> Manifest:
-        """Count the rows of all parts and mark the folder complete; ``extra`` is merged into the manifest's."""
+    def finish(self, extra: Mapping[str, Any] | None = None, counts: Manifest | None = None) -> Manifest:
+        """Mark the folder complete; ``extra`` is merged into the manifest's, ``counts`` are those of all parts if the
+        caller has them (:meth:`counted`)."""
         if self.complete:
             return self.manifest
         missing = self.pending()
@@ -225,7 +228,10 @@ class DatasetFolder:
             raise ValueError(
                 f"{self.location}: {len(missing)} of {self.num_chunks} chunks are missing, first {missing[0]}"
             )
-        self.manifest = self.counted(complete=True, extra=extra)
+        self.manifest = counts or self.counted()
+        self.manifest = self.manifest.model_copy(
+            update={"complete": True, "extra": {**self.manifest.extra, **(extra or {})}}
+        )
         with explain_write_errors(self.location):
             self._save()
             for info in self.location.list_files():
@@ -233,7 +239,7 @@ class DatasetFolder:
                     (self.location / info.base_name).delete()
         return self.manifest
 
-    def counted(self, complete: bool, extra: Mapping[str, Any] | None = None) -> Manifest:
+    def counted(self) -> Manifest:
         """The manifest with the counts of the parts written so far (reads only their footers)."""
         splits: Counter[str] = Counter()
         reasons: Counter[str] = Counter()
@@ -259,14 +265,12 @@ class DatasetFolder:
             without += counts["without_captions"]
         return self.manifest.model_copy(
             update={
-                "complete": complete,
                 "num_rows": rows,
                 "rows_by_split": dict(sorted(splits.items())),
                 "num_without_captions": without,
                 "num_rejected": sum(reasons.values()),
                 "reject_reasons": dict(sorted(reasons.items())),
                 "parts": parts,
-                "extra": {**self.manifest.extra, **(extra or {})},
             }
         )
 

@@ -7,7 +7,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from idc.data.files import explain_write_errors, locate
+from idc.data.files import locate
+from idc.data.object_store import explain_write_errors
 from idc.util.atomic import write_text
 
 

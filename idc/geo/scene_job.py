@@ -23,8 +23,9 @@ import rasterio
 
 from idc.captioning.apply import DescribeOptions
 from idc.captioning.loading import CaptionerLoader, LoadCaptioner, artifact_folder
-from idc.data.files import explain_write_errors, locate
+from idc.data.files import locate
 from idc.data.images import decode_image
+from idc.data.object_store import explain_write_errors
 from idc.data.pipeline import ChunkResult, NumberSource, StageSpec, run_local
 from idc.data.store import Manifest, fingerprint, iter_rows, read_manifest
 from idc.geo.config import SceneJob

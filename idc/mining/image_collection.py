@@ -9,6 +9,7 @@ from idc.data import files
 from idc.data.image_cells import cell_bytes
 from idc.data.images import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES, ImageError
 from idc.data.manifest import MANIFEST
+from idc.data.object_store import first_look
 from idc.data.pipeline import Batch
 from idc.data.readers.base import printable
 from idc.data.store import fingerprint
@@ -27,7 +28,7 @@ class ImageCollection:
 
     def __init__(self, path: str, chunk_size: int) -> None:
         folder = files.locate(path)
-        tree = folder.scan()
+        tree = first_look(folder.scan, path)
         self.reader, self.chunk_size = files.Reader(folder), chunk_size
         images: list[tuple[str, int]] = []
         ignored: Counter[str] = Counter()

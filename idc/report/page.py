@@ -19,8 +19,8 @@ import numpy as np
 from markupsafe import Markup
 
 from idc.data import files
-from idc.data.files import explain_write_errors
 from idc.data.images import resize_image
+from idc.data.object_store import explain_write_errors
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from idc.data.object_store import Unreachable
 from idc.training.run_storage import CHECKPOINTS, COMPLETE, RunCopy, RunFolder, checkpoint_name, is_checkpoint
 from idc.training.tracker import Tracker
 from idc.util import logs
@@ -133,7 +132,7 @@ def stored(context: Context, run: RunFolder) -> Iterator[None]:
         except BaseException:
             try:
                 copy.push(LAST_WORDS_S)
-            except (Unreachable, ValueError) as error:
+            except ValueError as error:
                 logs.event("log_lost", f"the log since the last checkpoint is lost: {error}", "warning")
             raise
         copy.push()

@@ -22,9 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from idc.data.files import Location
-from idc.data.object_store import resolve_uri, with_retries
-from idc.data.remote_copies import download_files, remove, remove_folder, sizes, upload_files
+from idc.data.object_store import with_retries
+from idc.data.remote_copies import download_files, remove, remove_folder, resolve_uri, sizes, upload_files
 from idc.util.atomic import write_bytes
 
 CHECKPOINTS, COMPLETE = "checkpoints", "complete"
@@ -79,7 +78,7 @@ class RunFolder:
         if self.local is not None:
             write_bytes(self.local / name, data)
         else:
-            with_retries(lambda: _put(self.location / name, data), str(self), self.patience_s)
+            with_retries(lambda: (self.location / name).write(data), str(self), self.patience_s)
 
     def remove(self, name: str) -> None:
         """Delete a file, if it is there."""
@@ -102,7 +101,7 @@ class RunFolder:
     def complete(self, name: str, keep_last: int) -> None:
         """Mark a checkpoint complete, once the parts of all ranks are there; delete all but the newest."""
         marker = self.location / CHECKPOINTS / name / COMPLETE
-        with_retries(lambda: _put(marker, b""), str(self), self.patience_s)
+        with_retries(lambda: marker.write(b""), str(self), self.patience_s)
         for old in self.complete_checkpoints()[:-keep_last]:
             self.withdraw(old)
 
@@ -122,11 +121,6 @@ def checkpoint_name(step: int) -> str:
 
 def is_checkpoint(name: str) -> bool:
     return re.fullmatch(r"step_\d+", name) is not None
-
-
-def _put(file: Location, data: bytes) -> None:
-    with file.filesystem.open_output_stream(file.path) as stream:  # appears when it is closed, as a whole
-        stream.write(data)
 
 
 class RunCopy:

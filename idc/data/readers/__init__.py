@@ -13,6 +13,7 @@ import os
 
 from idc.data import files
 from idc.data.config import Format, ImportConfig
+from idc.data.object_store import first_look
 from idc.data.readers.base import PairReader, access, printable
 
 
@@ -34,6 +35,7 @@ def open_reader(format: Format, path: str | os.PathLike[str] | files.Location, c
 def _open(format: Format, path: str | os.PathLike[str] | files.Location, config: ImportConfig) -> PairReader:
     """Each branch imports its reader alone."""
     location, allowed = files.locate(path), access(format, config)
+    first_look(location.exists, str(path))
     if format == "folder":
         from idc.data.readers.folder import FolderReader
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from idc.data import files
 from idc.data.config import ImportConfig
+from idc.data.object_store import StorageError
 from idc.data.pipeline import Batch
 from idc.data.readers.annotations import Annotations, Row
 from idc.data.readers.base import access, rows_to_batch
@@ -107,6 +108,8 @@ class InstructPix2PixReader:
         file = f"{name}/prompt.json"
         try:
             prompt = parse_json(decode_text(self.reader.read(file), "surrogateescape"), keep_surrogates=True)
+        except StorageError:
+            raise
         except FileNotFoundError:
             return {}, f"missing file: {file}"
         except files.OutsideSource as exc:

@@ -17,6 +17,7 @@ from idc.config import ConfigModel, arguments
 from idc.data import files
 from idc.data.config import Format, ImportJob, SpotTheDiffConfig, ValidateJob
 from idc.data.images import IMAGE_SUFFIXES
+from idc.data.object_store import StorageError, first_look
 from idc.data.readers.annotations import Annotations
 from idc.data.readers.folder import role_and_key
 from idc.data.store import MANIFEST
@@ -72,7 +73,7 @@ def find_layout(path: str | files.Location, follow_links: bool = False) -> Layou
         ValueError: none matches, or several do; the message names them.
     """
     source = files.locate(path)
-    if not source.exists():
+    if not first_look(source.exists, str(path)):
         raise ValueError(f"{path}: there is no such file or folder")
     if not source.is_folder():
         return _of_file(source)
@@ -149,6 +150,8 @@ def _clevr_change(annotations: Annotations) -> str | None:
 def _split_files(annotations: Annotations, keys: tuple[str, ...], *folders: str) -> str | None:
     try:
         names = annotations.split_files(*folders).values()
+    except StorageError:
+        raise
     except ValueError:
         return None
     text = "".join(_head(annotations, name) for name in names)
@@ -184,5 +187,5 @@ def _general(root: files.Location, follow_links: bool) -> Iterator[Layout]:
 
 
 def _begin(file: files.Location) -> bytes:
-    with file.filesystem.open_input_stream(file.path) as stream:
+    with file.open() as stream:
         return stream.read(_HEAD)
