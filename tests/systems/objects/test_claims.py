@@ -235,6 +235,35 @@ def test_names_that_are_not_sure_are_said_vaguely(
     assert described(before, after, detector, names=names).best.caption == sentence
 
 
+class Fading(ColourDetector):
+    """Sure of one image, the first or the second that it is shown, and not of the other."""
+
+    def __init__(self, sure_of: int) -> None:
+        super().__init__({"red": "car"})
+        self._sure_of, self._shown = sure_of, 0
+
+    def detect(self, images: Sequence[np.ndarray]) -> list[Detections]:
+        self.scores["car"] = 0.9 if self._shown == self._sure_of else 0.3
+        self._shown += 1
+        return super().detect(images)
+
+
+@pytest.mark.parametrize("sure_of", [0, 1])
+def test_what_is_seen_on_the_other_image_though_not_surely_has_neither_gone_nor_come(sure_of: int) -> None:
+    before = scene(("red", LEFT))
+    after = with_disk(before, *LEFT, (235, 210, 40), 18)
+    detector = Fading(sure_of)
+    kinds = {claim.kind for claim in described(before, after, detector).claims or ()}
+    assert detector._shown == 2
+    assert kinds == {"changed"}
+
+
+def test_the_light_that_was_evened_out_is_said_next_to_a_claim() -> None:
+    darker = (0.6 * scene()).astype(np.uint8)
+    caption = described(darker, scene(("red", LEFT))).best.caption
+    assert caption == "A car has appeared on the left. The rest of the picture became brighter."
+
+
 BOX = (10, 20, 30, 40)
 
 
