@@ -46,6 +46,13 @@ _DOUBTFUL_GAIN = 0.2
 """If flow explains this many more of the textures, but not :data:`_EXPLAINED` of them, and displaces them by more than
 the comparison tolerates, the views differ too much."""
 
+_STILL = 0.7
+"""Share of the corners that can be followed that are displaced by less than a pixel if the camera stood still, and one
+minus that if it moved. Of fixed cameras at least 0.84 were, of the others at most 0.02, but for views that differ by
+half a pixel."""
+_MIN_FOLLOWED = 0.25
+"""Smallest share of the corners that can be followed, else nobody can tell."""
+
 
 class Alignment(NamedTuple):
     """The image before in the frame of the image after.
@@ -58,6 +65,8 @@ class Alignment(NamedTuple):
         shift: length in pixels of the displacements that a homography does not explain, 90th percentile over surfaces
             seen in both images; 0 without such displacements.
         sure: the views do not differ so much that surfaces may be mistaken for changes.
+        along: where the camera moved, ``lit`` also displaced by the optical flow: what it shows as the image after does
+            is no change. None where it stood still, or nobody can tell.
     """
 
     before: np.ndarray
@@ -66,6 +75,7 @@ class Alignment(NamedTuple):
     valid: np.ndarray
     shift: float
     sure: bool
+    along: np.ndarray | None
 
 
 def align(before: np.ndarray, after: np.ndarray, tolerance: float) -> Alignment:
@@ -74,11 +84,15 @@ def align(before: np.ndarray, after: np.ndarray, tolerance: float) -> Alignment:
     warp = _warp(before, after)
     warped, valid = warped_to(before, warp, after.shape[:2])
     lit = _even_light(warped, after, valid)
+    still = _stands_still(before, after)
+    if still:
+        return Alignment(warped, lit, warp, valid, 0.0, True, None)
     flow, moved, shift, sure = _parallax(lit, after, valid, tolerance)
+    along = moved if still is False else None
     if flow is None:
-        return Alignment(warped, lit, warp, valid, 0.0, sure)
+        return Alignment(warped, lit, warp, valid, 0.0, sure, along)
     moved_before, inside = _moved(warped, flow)
-    return Alignment(moved_before, moved, warp, valid & inside, shift, sure)
+    return Alignment(moved_before, moved, warp, valid & inside, shift, sure, along)
 
 
 def share_in_agreement(
@@ -108,6 +122,22 @@ def noise_of(image: np.ndarray) -> float:
     """Standard deviation of an image's noise (Immerkaer 1996, with a median in place of the mean)."""
     kernel = np.array([[1, -2, 1], [-2, 4, -2], [1, -2, 1]], np.float32) / 6
     return 1.4826 * float(np.median(np.abs(cv2.filter2D(_grey(image), -1, kernel))))
+
+
+def _stands_still(before: np.ndarray, after: np.ndarray) -> bool | None:
+    """Whether the corners of the background are where they were; None if nobody can tell."""
+    first, second = _bytes(cv2.resize(before, after.shape[1::-1], interpolation=cv2.INTER_AREA)), _bytes(after)
+    corners = cv2.goodFeaturesToTrack(second, 600, 0.01, 10)
+    if corners is None:
+        return None
+    window = {"winSize": (15, 15), "maxLevel": 4}
+    there, seen, _ = cv2.calcOpticalFlowPyrLK(second, first, corners, None, **window)
+    back, seen_again, _ = cv2.calcOpticalFlowPyrLK(first, second, there, None, **window)
+    followed = (seen & seen_again).ravel().astype(bool) & (np.linalg.norm(back - corners, axis=-1).ravel() < 0.5)
+    if followed.sum() < max(_MIN_MATCHES, _MIN_FOLLOWED * len(followed)):
+        return None
+    still = float((np.linalg.norm(there - corners, axis=-1).ravel()[followed] < 1).mean())
+    return True if still >= _STILL else False if still <= 1 - _STILL else None
 
 
 def _warp(before: np.ndarray, after: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ pixels changed, and the changed regions that they do not explain. What is not su
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
@@ -55,6 +56,11 @@ _CLEAR = 1.3
 not evened out, stay below it."""
 _MATTERS = 0.004
 """Share of the image below which a region is not claimed next to named objects."""
+
+_CAME = 1.5
+"""Binary logarithm of the ratio of a region's outlines (:attr:`Comparison.outlines`) from which something came, and
+below the negative of which something went. Of 85 regions of fixed cameras in which a person, a car or a bottle came or
+went, 62 are beyond it, all on the right side."""
 
 VAGUE = {
     **dict.fromkeys(("horse", "sheep", "cow"), "animal"),
@@ -245,12 +251,15 @@ def region_claims(changes: Changes, indices: Iterable[int]) -> list[Claim]:
     """Claims for regions, by their indices."""
     result = []
     for index in indices:
-        region, ratio = changes.regions[index], changes.ratio(index)
-        colours: tuple[str | None, str | None] = (region.before, region.after)
-        if region.before == region.after or MIXED in colours:
-            colours = (None, None)
+        region, ratio, outline = changes.regions[index], changes.ratio(index), changes.comparison.outlines[index]
+        kind: ClaimKind = "appeared" if outline > _CAME else "gone" if outline < -_CAME else "changed"
+        before, after = (None if colour == MIXED else colour for colour in (region.before, region.after))
+        if kind == "changed" and not (before and after):
+            before = after = None
         box = rounded_box(changes.on_before(region.box), changes.size_before)
-        result.append(Claim("changed", REGION, 1, region.position, box, region.box, ratio / (1 + ratio), *colours))
+        claim = Claim(kind, REGION, 1, region.position, box, region.box, ratio / (1 + ratio), before, after)
+        absent = {"appeared": {"box_before": None, "before": None}, "gone": {"box_after": None, "after": None}}
+        result.append(replace(claim, **absent.get(kind, {})))
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import cv2
@@ -40,6 +41,10 @@ _MOST = 0.5
 """Share of the image above which so much differs that single regions mean nothing."""
 
 
+_OUTLINE = 2
+"""Pixels on both sides of a region's border in which its outline is looked for."""
+
+
 class Comparison(NamedTuple):
     """Two images compared in the frame of the image after, at the size of the comparison.
 
@@ -49,6 +54,8 @@ class Comparison(NamedTuple):
         difference: float32 (H, W), distance of the colours after alignment.
         threshold: of the difference; :data:`THRESHOLD`, or more where all of the images differ a little.
         regions: bool (H, W) each, the largest first.
+        outlines: of each region the binary logarithm of how much stronger the edges along its border are after than
+            before: a thing has an outline, and the ground that it covers continues across it.
         comparable: whether the images show the same place so that single regions mean something.
         moved: whether things are displaced as when the camera moves, by more than the tolerance.
         small: whether parts of the images differ too weakly for a region, or are too small or too little displaced.
@@ -62,6 +69,7 @@ class Comparison(NamedTuple):
     difference: np.ndarray
     threshold: float
     regions: list[np.ndarray]
+    outlines: list[float]
     comparable: bool
     moved: bool
     small: bool
@@ -88,6 +96,12 @@ def compare(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = 
     spread = 1.4826 * float(np.median(difference[inner])) if inner.any() else 0.0
     threshold = max(THRESHOLD, 9 * spread)
     parts = _regions(difference, threshold, reach)
+    if (along := aligned.along) is not None:
+        parts = [
+            mask
+            for mask in parts
+            if not share_in_agreement(along, second, _widened(mask, 3 * reach), noise) >= _COMPARABLE
+        ]
     shaded = [_only_lighter(mask, colour - other, reach, aligned.lit, second, noise) for mask in parts]
     regions = [mask for mask, light in zip(parts, shaded, strict=True) if not light]
     covered = np.any(regions, axis=0) if regions else np.zeros_like(inner)
@@ -107,6 +121,7 @@ def compare(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = 
         difference=difference,
         threshold=threshold,
         regions=regions,
+        outlines=_outlines(regions, aligned.lit, second),
         comparable=comparable,
         moved=aligned.shift > reach,
         small=threshold > THRESHOLD or int(weak.sum()) > 4,
@@ -115,12 +130,34 @@ def compare(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = 
     )
 
 
+def _outlines(regions: list[np.ndarray], before: np.ndarray, after: np.ndarray) -> list[float]:
+    edges = [_edges(image) for image in (before, after)] if regions else []
+    result = []
+    for region in regions:
+        filled = cv2.morphologyEx(region.astype(np.uint8), cv2.MORPH_CLOSE, _disk(_OUTLINE))
+        band = cv2.dilate(filled, _disk(_OUTLINE)) != cv2.erode(filled, _disk(_OUTLINE), borderValue=1)
+        first, second = (float(strength[band].mean()) + 1 if band.any() else 1.0 for strength in edges)
+        result.append(math.log2(second / first))
+    return result
+
+
+def _edges(image: np.ndarray) -> np.ndarray:
+    """Gradient of the CIELAB channel that has the largest one, (H, W)."""
+    lab = cv2.cvtColor(cv2.GaussianBlur(image, (0, 0), 1.0), cv2.COLOR_RGB2LAB)
+    across, down = (cv2.Sobel(lab, cv2.CV_32F, *order) for order in ((1, 0), (0, 1)))
+    return np.hypot(across, down).max(axis=-1)
+
+
 def _only_lighter(
     mask: np.ndarray, distance: np.ndarray, reach: int, lit: np.ndarray, after: np.ndarray, noise: float
 ) -> bool:
     hues = np.linalg.norm(distance[mask][:, 1:], axis=1)
-    around = cv2.dilate(mask.astype(np.uint8), _disk(3 * reach)) > 0
-    return bool(np.median(hues) < _SAME_HUE and share_in_agreement(lit, after, around, noise) >= _COMPARABLE)
+    agree = share_in_agreement(lit, after, _widened(mask, 3 * reach), noise) >= _COMPARABLE
+    return bool(np.median(hues) < _SAME_HUE and agree)
+
+
+def _widened(mask: np.ndarray, radius: int) -> np.ndarray:
+    return cv2.dilate(mask.astype(np.uint8), _disk(radius)) > 0
 
 
 def _regions(difference: np.ndarray, threshold: float, reach: int) -> list[np.ndarray]:

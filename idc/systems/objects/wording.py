@@ -207,15 +207,28 @@ def _clause(claim: Claim, explained: bool) -> str:
 
 
 def _region_clauses(regions: Sequence[Claim], room: int, named: bool) -> list[str]:
-    """Clauses of parts that could not be named: by colour where that says something, else by place."""
-    coloured = [claim for claim in regions if claim.before is not None][: room if len(regions) <= room else 1]
-    plain = [claim for claim in regions if claim not in coloured]
-    clauses = [f"something {claim.where} changed from {claim.before} to {claim.after}" for claim in coloured]
-    if plain:
-        where = list(dict.fromkeys(claim.where for claim in plain))
-        all_of_them = joined(where) if len(where) <= _CLAUSES else f"in several places, most {where[0]}"
-        clauses.append(f"something {'else ' if named or coloured else ''}changed {all_of_them}")
-    return clauses
+    """Clauses of parts that could not be named, in the order of :func:`_matters`: by kind and colour where these are
+    clear, else by place. Parts of one kind and colour share a clause."""
+    groups: dict[tuple[str, str | None, str | None], list[Claim]] = {}
+    for claim in sorted(regions, key=lambda claim: (claim.kind == "changed", not (claim.before or claim.after))):
+        groups.setdefault((claim.kind, claim.before, claim.after), []).append(claim)
+    clauses: list[str] = []
+    for (kind, before, after), claims in groups.items():
+        places = list(dict.fromkeys(claim.where for claim in claims))
+        where = joined(places) if len(places) <= _CLAUSES else f"in several places, most {places[0]}"
+        one, colour = len(claims) == 1, before or after
+        thing = f"something{f' {colour}' if colour else ' else' if named or clauses else ''}"
+        things = thing if one else _counted(f"{colour} thing" if colour else "thing", len(claims))
+        match kind:
+            case "appeared":
+                clauses.append(f"there {'is' if one else 'are'} now {things} {where}")
+            case "gone":
+                clauses.append(f"{things} {where} {'is' if one else 'are'} no longer there")
+            case _ if colour and before != after:
+                clauses.append(f"something {where} changed from {before} to {after}")
+            case _:
+                clauses.append(f"{thing} {where} looks different" if colour else f"{thing} changed {where}")
+    return clauses[:room]
 
 
 def _counted(name: str, count: int) -> str:
