@@ -41,6 +41,13 @@ _MOST = 0.5
 """Share of the image above which so much differs that single regions mean nothing."""
 
 
+_LONG = 0.08
+"""Length of a line, as a share of the longer side, from which it counts though it is thin."""
+_MOST_LINES = 20
+CAME = 1.0
+"""Binary logarithm of the ratio of outlines (:attr:`Comparison.outlines`) from which something came, and below the
+negative of which something went. Of 85 regions of fixed cameras in which a person, a car or a bottle came or went, 67
+are beyond it, all but one on the right side."""
 _OUTLINE = 2
 """Pixels on both sides of a region's border in which its outline is looked for."""
 
@@ -53,7 +60,8 @@ class Comparison(NamedTuple):
         warp: homography from pixels of the original image after to those of the original image before.
         difference: float32 (H, W), distance of the colours after alignment.
         threshold: of the difference; :data:`THRESHOLD`, or more where all of the images differ a little.
-        regions: bool (H, W) each, the largest first.
+        regions: bool (H, W) each, the largest first; after them the lines.
+        lines: number of regions that are long and thin, and that one of the images alone has.
         outlines: of each region the binary logarithm of how much stronger the edges along its border are after than
             before: a thing has an outline, and the ground that it covers continues across it.
         comparable: whether the images show the same place so that single regions mean something.
@@ -69,6 +77,7 @@ class Comparison(NamedTuple):
     difference: np.ndarray
     threshold: float
     regions: list[np.ndarray]
+    lines: int
     outlines: list[float]
     comparable: bool
     moved: bool
@@ -91,7 +100,8 @@ def compare(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = 
     if counted is not None:
         # Where any pixel of a reduced one does not count, it does not count.
         inner &= cv2.resize(counted.astype(np.float32), inner.shape[::-1], interpolation=cv2.INTER_AREA) > 0.999
-    difference = _difference(colour, other, reach, sigma) * inner
+    one_sided = [distance * inner for distance in _distances(colour, other, reach)]
+    difference = cv2.GaussianBlur(np.minimum(*one_sided), (0, 0), sigma) * inner
     # Where everything differs a little (seasons, compression), only what stands out of it is a region.
     spread = 1.4826 * float(np.median(difference[inner])) if inner.any() else 0.0
     threshold = max(THRESHOLD, 9 * spread)
@@ -112,6 +122,12 @@ def compare(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = 
         and covered.mean() <= _MOST
         and not share_in_agreement(aligned.lit, second, rest, noise, _TEXTURED) < _COMPARABLE
     )
+    lines: list[np.ndarray] = []
+    if comparable and aligned.shift <= reach and aligned.along is None:
+        strength = np.maximum(*one_sided)
+        lines = _lines(strength, threshold, _widened(covered, 3 * reach), reach, aligned.lit, second)
+        for mask in lines:
+            difference[mask] = strength[mask]
     levels = (float(image[rest].mean()) if rest.any() else 1.0 for image in (aligned.before, second))
     weak = np.linalg.norm(colour - other, axis=2)[far] > threshold / 3  # a single pixel may be noise
     return Comparison(
@@ -120,8 +136,9 @@ def compare(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = 
         warp=_scale(first, before) @ aligned.warp @ _scale(after, second),
         difference=difference,
         threshold=threshold,
-        regions=regions,
-        outlines=_outlines(regions, aligned.lit, second),
+        regions=[*regions, *lines],
+        lines=len(lines),
+        outlines=_outlines([*regions, *lines], aligned.lit, second),
         comparable=comparable,
         moved=aligned.shift > reach,
         small=threshold > THRESHOLD or int(weak.sum()) > 4,
@@ -178,16 +195,32 @@ def _regions(difference: np.ndarray, threshold: float, reach: int) -> list[np.nd
     return sorted(masks, key=lambda mask: -int(mask.sum()))
 
 
-def _difference(first: np.ndarray, second: np.ndarray, reach: int, sigma: float) -> np.ndarray:
-    """Distance of each colour from the range of the other image's colours nearby, the smaller one of both directions:
-    an edge that is displaced by up to ``reach`` pixels does not count."""
+def _distances(first: np.ndarray, second: np.ndarray, reach: int) -> list[np.ndarray]:
+    """Distance of each colour of one image from the range of the other image's colours nearby, (H, W), of the first and
+    of the second. Where an edge is displaced by up to ``reach`` pixels both are 0, where a thin line came or went one
+    of them."""
     kernel = _disk(reach)
     distances = []
     for values, others in ((first, second), (second, first)):
         low, high = cv2.erode(others, kernel), cv2.dilate(others, kernel)
         outside = np.maximum(np.maximum(low - values, values - high), 0)
         distances.append(np.sqrt((outside**2).sum(axis=-1)))
-    return cv2.GaussianBlur(np.minimum(*distances), (0, 0), sigma)
+    return distances
+
+
+def _lines(
+    strength: np.ndarray, threshold: float, covered: np.ndarray, reach: int, before: np.ndarray, after: np.ndarray
+) -> list[np.ndarray]:
+    """Long, thin connected parts above the threshold that one of the images alone has, the longest first."""
+    strong = (strength > threshold) & ~covered
+    joined = cv2.morphologyEx(strong.astype(np.uint8), cv2.MORPH_CLOSE, _disk(1))
+    _, labels, stats, _ = cv2.connectedComponentsWithStats(joined, connectivity=8)
+    lengths = np.hypot(stats[:, 2], stats[:, 3])
+    thin = (lengths >= _LONG * max(strong.shape)) & (stats[:, 4] <= 2 * _THICKNESS * reach * lengths)
+    candidates = [label for label in np.argsort(-lengths) if label and thin[label]][:_MOST_LINES]
+    masks = [strong & (labels == label) for label in candidates]
+    outlines = _outlines(masks, before, after)
+    return [mask for mask, outline in zip(masks, outlines, strict=True) if abs(outline) > CAME]
 
 
 def _disk(radius: int) -> np.ndarray:

@@ -18,16 +18,20 @@ _NAMED = 3
 _SURE = 0.6
 """Smallest share of a region's pixels that must have a colour for the region to be called by it."""
 MIXED = "mixed colours"
-OBJECT, REGION, WORDS = "object", "region", "words"
-"""Names in claims of what is not a class of a detector: something whose name is not sure, a part of the image, text."""
+OBJECT, REGION, LINE, WORDS = "object", "region", "line", "words"
+"""Names in claims of what is not a class of a detector: something whose name is not sure, a part of the image, a thin one,
+text."""
 FAMILIES = {
     **dict.fromkeys(("car", "bus", "truck", "train"), "vehicle"),
     **dict.fromkeys(("cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe"), "animal"),
 }
 """Classes that detectors take for each other -> what is said where views disagree."""
+UNNAMED = (LINE, REGION)
+_ORDER = ("person", "vehicle", "bicycle", "motorcycle", "animal", "thing", OBJECT, WORDS)
 _CLAUSES = 3
 """Largest number of clauses: a sentence is not a list."""
-_NUMBERS = ("no", "one", "two", "three", "four", "five")
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+"""A detector does not count more than these exactly."""
 _PLURALS = {"person": "people", "sheep": "sheep", "skis": "skis", "scissors": "scissors", "knife": "knives"}
 _WIDE = 0.6
 """Share of the image's width or height from which a region has no single position across it."""
@@ -169,11 +173,11 @@ def sentence_of(claims: Sequence[Claim], explained: bool) -> str:
         explained: whether they explain all that changed. Only then things are counted, and have "appeared" or are
             "gone": else they may also have come from, or be at, another place.
     """
-    clauses = [_clause(claim, explained) for claim in claims if claim.object != REGION]
-    regions = [claim for claim in claims if claim.object == REGION]
-    room = _CLAUSES - len(clauses)
-    if regions and room > 0:
-        clauses += _region_clauses(regions, room, named=bool(clauses))
+    named = sorted((claim for claim in claims if claim.object not in UNNAMED), key=_matters)
+    clauses = [_clause(claim, explained) for claim in named]
+    unnamed = [claim for claim in claims if claim.object in UNNAMED]
+    if (room := _CLAUSES - len(clauses)) > 0:
+        clauses += _unnamed_clauses(unnamed, room, named=bool(clauses))
     text = "; ".join(clauses[:_CLAUSES])
     return f"{text[:1].upper()}{text[1:]}."
 
@@ -206,28 +210,36 @@ def _clause(claim: Claim, explained: bool) -> str:
     return f"the {claim.object} {claim.where} {'has moved a little, or is another one' if moves else 'looks different'}"
 
 
-def _region_clauses(regions: Sequence[Claim], room: int, named: bool) -> list[str]:
-    """Clauses of parts that could not be named, in the order of :func:`_matters`: by kind and colour where these are
-    clear, else by place. Parts of one kind and colour share a clause."""
-    groups: dict[tuple[str, str | None, str | None], list[Claim]] = {}
-    for claim in sorted(regions, key=lambda claim: (claim.kind == "changed", not (claim.before or claim.after))):
-        groups.setdefault((claim.kind, claim.before, claim.after), []).append(claim)
+def _matters(claim: Claim) -> int:
+    """The order of claims in a sentence: by what matters to a viewer."""
+    kind = FAMILIES.get(claim.object, claim.object)
+    return _ORDER.index(kind) if kind in _ORDER else _ORDER.index(OBJECT) - (claim.object != OBJECT)
+
+
+def _unnamed_clauses(claims: Sequence[Claim], room: int, named: bool) -> list[str]:
+    """Clauses of parts without a name: by kind and colour where these are clear, else by place. Parts of one kind and
+    colour share a clause."""
+    groups: dict[tuple[str, str, str | None, str | None], list[Claim]] = {}
+    for claim in sorted(claims, key=lambda claim: (claim.kind == "changed", not (claim.before or claim.after))):
+        groups.setdefault((claim.object, claim.kind, claim.before, claim.after), []).append(claim)
     clauses: list[str] = []
-    for (kind, before, after), claims in groups.items():
-        places = list(dict.fromkeys(claim.where for claim in claims))
-        where = joined(places) if len(places) <= _CLAUSES else f"in several places, most {places[0]}"
-        one, colour = len(claims) == 1, before or after
+    for (name, kind, before, after), parts in groups.items():
+        positions = list(dict.fromkeys(claim.where for claim in parts))
+        where = joined(positions) if len(positions) <= _CLAUSES else f"in several places (most {positions[0]})"
+        colour, several = before or after, len(parts) > 1
         thing = f"something{f' {colour}' if colour else ' else' if named or clauses else ''}"
-        things = thing if one else _counted(f"{colour} thing" if colour else "thing", len(claims))
+        if several or name == LINE:
+            thing = _counted(f"{colour or ''} {LINE if name == LINE else 'thing'}".strip(), len(parts))
         match kind:
             case "appeared":
-                clauses.append(f"there {'is' if one else 'are'} now {things} {where}")
+                clauses.append(f"there {'are' if several else 'is'} now {thing} {where}")
             case "gone":
-                clauses.append(f"{things} {where} {'is' if one else 'are'} no longer there")
+                clauses.append(f"{thing} {where} {'are' if several else 'is'} no longer there")
             case _ if colour and before != after:
                 clauses.append(f"something {where} changed from {before} to {after}")
             case _:
-                clauses.append(f"{thing} {where} looks different" if colour else f"{thing} changed {where}")
+                verb = "looks different" if colour and not several else "look different" if several else "changed"
+                clauses.append(f"{thing} {where} {verb}" if colour or several else f"{thing} changed {where}")
     return clauses[:room]
 
 
@@ -235,11 +247,13 @@ def _counted(name: str, count: int) -> str:
     """ "a car", "two cars", "several cars"."""
     if count == 1:
         return with_article(name)
-    return f"{_NUMBERS[count] if count < len(_NUMBERS) else 'several'} {plural(name)}"
+    return f"{_NUMBERS[count] if count < len(_NUMBERS) else f'about {count}'} {plural(name)}"
 
 
 def plural(name: str) -> str:
     """The plural of an object's name."""
+    if " or " in name:
+        return " or ".join(map(plural, name.split(" or ")))
     first, _, last = name.rpartition(" ")
     if last not in _PLURALS:
         ending = "es" if last.endswith(("s", "x", "ch", "sh")) else "s"
