@@ -14,6 +14,8 @@ import numpy as np
 _BETTER = 0.9
 """A warp replaces a simpler one if its residual is below this share of the other's: resampling alone changes it too."""
 _MIN_MATCHES = 15
+_AGREED = 0.3
+"""Smallest share of the matches that must agree on one view."""
 _MIN_SPREAD = 0.25
 """Smallest share of the image that matched points must span: those on one object show how that object moved, not the
 camera."""
@@ -76,6 +78,20 @@ class Alignment(NamedTuple):
     shift: float
     sure: bool
     along: np.ndarray | None
+
+
+class View(NamedTuple):
+    """The view after by that before: ``turn`` of the camera in degrees, clockwise positive; ``zoom`` above 1 shows a
+    part of the view before, larger."""
+
+    turn: float
+    zoom: float
+
+    @classmethod
+    def of(cls, warp: np.ndarray) -> View:
+        """That of a warp (2 or 3, 3) with little tilt."""
+        (a, b), (c, d) = warp[:2, :2]
+        return cls(math.degrees(math.atan2(c, a)), 1 / math.sqrt(abs(a * d - b * c)))
 
 
 def align(before: np.ndarray, after: np.ndarray, tolerance: float) -> Alignment:
@@ -158,6 +174,19 @@ def _warp(before: np.ndarray, after: np.ndarray) -> np.ndarray:
 
 def _by_features(before: np.ndarray, after: np.ndarray, start: np.ndarray) -> np.ndarray | None:
     """From SIFT matches; None without enough of them."""
+    matched = _matches(before, after)
+    if matched is None:
+        return None
+    source, target = matched
+    cv2.setRNGSeed(0)  # RANSAC draws its samples from it; equal pairs must give equal captions
+    warp, inliers = cv2.findHomography(source, target, cv2.USAC_MAGSAC, 2.0, maxIters=5000, confidence=0.999)
+    if warp is None or inliers is None or inliers.sum() < _MIN_MATCHES:
+        return None
+    return warp if _spread(source[inliers.ravel() > 0], after.shape[:2]) >= _MIN_SPREAD else None
+
+
+def _matches(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Points (N, 2) of the image after and of the one before that show the same, by SIFT; None if there are few."""
     sift = cv2.SIFT.create(nfeatures=1000, contrastThreshold=0.02)
     (points, descriptors), (others, other_descriptors) = (
         sift.detectAndCompute(_bytes(x), None) for x in (after, before)
@@ -169,12 +198,19 @@ def _by_features(before: np.ndarray, after: np.ndarray, start: np.ndarray) -> np
     if len(matches) < _MIN_MATCHES:
         return None
     source = np.array([points[match.queryIdx].pt for match in matches], np.float32)
-    target = np.array([others[match.trainIdx].pt for match in matches], np.float32)
-    cv2.setRNGSeed(0)  # RANSAC draws its samples from it; equal pairs must give equal captions
-    warp, inliers = cv2.findHomography(source, target, cv2.USAC_MAGSAC, 2.0, maxIters=5000, confidence=0.999)
-    if warp is None or inliers is None or inliers.sum() < _MIN_MATCHES:
+    return source, np.array([others[match.trainIdx].pt for match in matches], np.float32)
+
+
+def view_of(before: np.ndarray, after: np.ndarray) -> View | None:
+    """How the view after relates to the one before; None if features do not agree on it."""
+    matched = _matches(before, after)
+    if matched is None:
         return None
-    return warp if _spread(source[inliers.ravel() > 0], after.shape[:2]) >= _MIN_SPREAD else None
+    cv2.setRNGSeed(0)
+    warp, inliers = cv2.estimateAffinePartial2D(*matched, ransacReprojThreshold=4.0)
+    if warp is None or inliers.sum() < max(2 * _MIN_MATCHES, _AGREED * len(inliers)):
+        return None
+    return View.of(warp)
 
 
 def _by_correlation(before: np.ndarray, after: np.ndarray, start: np.ndarray) -> np.ndarray | None:

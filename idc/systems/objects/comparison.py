@@ -8,7 +8,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from idc.systems.objects.alignment import align, brightness_ratio, noise_of, share_in_agreement
+from idc.systems.objects.alignment import View, align, brightness_ratio, noise_of, share_in_agreement, view_of
 
 _SIDE = 512
 """Longer side at which images are compared, in pixels; larger ones are reduced."""
@@ -69,6 +69,7 @@ class Comparison(NamedTuple):
         small: whether parts of the images differ too weakly for a region, or are too small or too little displaced.
         shaded: whether further regions differ in brightness alone: their textures and hues are the same.
         light: mean brightness after, divided by that before, where nothing changed.
+        view: how the views differ; None where that cannot be told.
     """
 
     before: np.ndarray
@@ -84,6 +85,7 @@ class Comparison(NamedTuple):
     small: bool
     shaded: bool
     light: float
+    view: View | None
 
 
 def compare(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = None) -> Comparison:
@@ -144,6 +146,7 @@ def compare(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = 
         small=threshold > THRESHOLD or int(weak.sum()) > 4,
         shaded=any(shaded),
         light=brightness_ratio(*levels),
+        view=View.of(_unstretched(aligned.warp, first, second)) if comparable else view_of(first, second),
     )
 
 
@@ -230,6 +233,13 @@ def _disk(radius: int) -> np.ndarray:
 def _scale(image: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Homography from pixels of an image to those of the same image at another size."""
     return np.diag([other.shape[1] / image.shape[1], other.shape[0] / image.shape[0], 1.0])
+
+
+def _unstretched(warp: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """A warp without the part that brings both images to one size: they may show the same view at two sizes."""
+    quarter = abs(warp[0, 1]) > abs(warp[0, 0])
+    height, width = (before.shape[1], before.shape[0]) if quarter else before.shape[:2]
+    return np.diag([after.shape[1] / width, after.shape[0] / height, 1.0]) @ warp
 
 
 def _resized(image: np.ndarray) -> np.ndarray:

@@ -9,10 +9,14 @@ import cv2
 import numpy as np
 
 from idc.captioning.contract import Claim, Region
+from idc.systems.objects.alignment import View
 from idc.systems.objects.comparison import Comparison
 
 INCOMPARABLE = "No single region can be named: too much of the two images differs, or their views do."
 MOVED = "Positions differ, as when the camera moves."
+_STRAIGHT, _ZOOMED = 5.0, 1.2
+"""Degrees from a quarter turn, and ratio of sizes, from which a view is said to be turned or a part of the other."""
+_TURNS = ("by a quarter to the left", "upside down", "by a quarter to the right")
 _NAMED = 3
 """Number of regions that a sentence names."""
 _SURE = 0.6
@@ -54,6 +58,20 @@ def region_sentence(regions: Sequence[Region], comparison: Comparison) -> str:
         if comparison.shaded:
             text += " Other parts differ in brightness alone."
     return f"{text}{light_sentence(comparison.light)}"
+
+
+def view_clause(view: View | None) -> str:
+    """How the views differ, by a zoom or by quarters of a turn, without capital and stop; else empty."""
+    if view is None:
+        return ""
+    quarters = round(view.turn / 90) % 4
+    if quarters and abs((view.turn + 45) % 90 - 45) < _STRAIGHT:
+        return f"the image after is turned {_TURNS[quarters - 1]}"
+    if view.zoom > _ZOOMED:
+        return f"the view after is a part of the one before, {view.zoom:.1f} times as large"
+    if view.zoom < 1 / _ZOOMED:
+        return f"the view before is a part of the one after, which is {1 / view.zoom:.1f} times as wide"
+    return ""
 
 
 def unchanged_sentence(subject: str, comparison: Comparison) -> str:
