@@ -185,6 +185,19 @@ def test_the_untrained_baselines_have_claims_too(world: Path) -> None:
     assert (constant.object.right, constant.invented_change.right) == (3, 3)
 
 
+def test_the_constant_is_a_caption_of_the_training_split(world: Path) -> None:
+    """Also where one of the evaluated split would score higher."""
+    rows = [
+        ChangePair(f"t{i}", b"", b"", ("a car has left", "a car is gone"), "drop", "train").to_row() for i in range(3)
+    ]
+    rows += [ChangePair(f"p{i}", b"", b"", ("no change", "same"), "none", "test").to_row() for i in range(4, 10)]
+    store(Path("other"), rows)
+    constant = run_evaluation(job("right", pairs="other", constant_candidates=5, nearest_train_pairs=0)).baselines[
+        "constant"
+    ]
+    assert constant.caption in ("a car has left", "a car is gone")
+
+
 @pytest.mark.parametrize(
     ("system", "config", "result", "words"),
     [

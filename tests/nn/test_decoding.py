@@ -115,6 +115,40 @@ def test_wide_beam_finds_the_best_caption_of_all() -> None:
         assert total / length**0.7 == pytest.approx(score, abs=1e-4)
 
 
+def plain_beams(decoder: TextDecoder, memory: torch.Tensor, beams: int, length_penalty: float) -> tuple[int, ...]:
+    """Beam search for one pair, a hypothesis at a time: all that can follow are ranked by the scoring rule."""
+
+    def score(hypothesis: tuple[tuple[int, ...], float]) -> float:
+        words, total = hypothesis
+        return total / len(words) ** length_penalty
+
+    kept: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+    for _ in range(9):
+        followers = []
+        for words, total in kept:
+            if words[-1:] == (EOS,):
+                followers.append((words, total))
+                continue
+            with torch.no_grad():
+                logs = decoder(torch.tensor([[BOS, *words]]), memory)[0, -1].log_softmax(-1)
+            followers += [((*words, w), total + logs[w].item()) for w in range(VOCABULARY) if w not in (UNK, PAD)]
+        kept = sorted(followers, key=score, reverse=True)[:beams]
+    return max(kept, key=score)[0]
+
+
+def test_few_beams_that_end_early_are_ranked_as_in_a_plain_search() -> None:
+    lengths = set()
+    for seed, beams, length_penalty in itertools.product(range(4), (2, 3), (0.5, 1.0, 2.0)):
+        decoder, memory = make_decoder(seed), torch.randn(4, 2, 24)
+        with torch.no_grad():
+            decoder.word_bias[EOS] += 3
+        decoded = search(decoder, memory, beams=beams, length_penalty=length_penalty)
+        for row, length, pair in zip(decoded.ids.tolist(), decoded.lengths.tolist(), memory, strict=True):
+            assert tuple(row[:length]) == plain_beams(decoder, pair[None], beams, length_penalty)
+            lengths.add(length)
+    assert len(lengths) > 3
+
+
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0])
 @pytest.mark.parametrize("seed", range(2))
 def test_the_best_hypotheses_of_a_pair(seed: int, length_penalty: float) -> None:

@@ -20,7 +20,7 @@ from idc.vlm.captioner import VlmCaptioner
 from idc.vlm.chat import CHANGE_QUESTION, caption_turns
 from idc.vlm.config import FAMILIES, BaseConfig, GenerateConfig, PromptConfig
 from idc.vlm.generate import generate
-from idc.vlm.logps import answer_log_probabilities, attention_of
+from idc.vlm.logps import answer_log_probabilities, attention_of, gather_image_features
 from tests.vlm.artifacts import CAPTIONS, pairs, taught_folder
 from tests.vlm.models import every_family, picture
 
@@ -148,6 +148,19 @@ def test_the_pieces_that_are_heard_add_up_and_a_character_is_heard_as_a_whole() 
         progress(0, ids[:count])
     assert "".join(heard) == text
     assert "\ufffd" not in "".join(heard)
+
+
+def test_images_that_rows_share_keep_the_order_of_the_rows() -> None:
+    """Of two sizes: the language model places an image's tokens by its grid."""
+    model = captioner(KIND)
+    pixels = model.family.pixels([picture(0, 64, 64), picture(1, 64, 112), picture(2, 112, 64)])
+    encoded, images = encode_images(model.model, pixels, model.family), [2, 0, 1, 0]
+    features, language = gather_image_features(encoded, pixels, images, model.family)
+    grids = pixels["image_grid_thw"].tolist()
+    assert len({tuple(grid) for grid in grids}) == 3
+    assert language["image_grid_thw"].tolist() == [grids[image] for image in images]
+    for image, feature in zip(images, features.pooler_output, strict=True):
+        assert torch.equal(feature, encoded.pooler_output[image])
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ from idc.systems.objects.wording import (
     region_sentence,
     sentence_of,
     unchanged_sentence,
+    view_clause,
 )
 from idc.training.artifact import CONFIG, read_artifact, write_artifact
 
@@ -104,10 +105,12 @@ class ObjectsCaptioner(Captioner):
         comparison = compare(before, after, counted)
         ratio = float(comparison.difference.max()) / comparison.threshold
         values = comparison.difference / (comparison.difference + comparison.threshold) if change_map else None
+        view = view_clause(comparison.view)
         if not comparison.comparable:
+            text = f"{view[:1].upper()}{view[1:]}. What changed in it cannot be told." if view else INCOMPARABLE
             return Description(
-                (Candidate(INCOMPARABLE, math.log(0.5)),), change_map=values, regions=(), claims=(),
-                objects_text=INCOMPARABLE, doubt="the two images are not comparable",
+                (Candidate(text, math.log(0.5)),), change_map=values, regions=(), claims=(),
+                objects_text=text, doubt="the two images are not comparable",
             )  # fmt: skip
         changes = Changes(comparison, before.shape[:2], after.shape[:2])
         named = Named([], [], complete=True)
@@ -129,9 +132,10 @@ class ObjectsCaptioner(Captioner):
             text = unchanged_sentence("Nothing", comparison)
             if all_claims := [*named.claims, *words, *regions]:
                 text = f"{sentence_of(all_claims, explained)}{light_sentence(comparison.light)}"
+        text += f" {view[:1].upper()}{view[1:]}." if view else ""
         claims = (*named.claims, *words, *regions)
         confidence = min((claim.confidence for claim in claims), default=1 / (1 + ratio))
-        doubt = _HIDDEN if comparison.moved and not (self._detector and claims) else None
+        doubt = _HIDDEN if (comparison.moved or view) and not (self._detector and claims) else None
         return Description(
             (Candidate(text, math.log(max(confidence, 1e-6))),),
             change_map=values, regions=tuple(changes.regions), claims=claims, objects_text=text, doubt=doubt,

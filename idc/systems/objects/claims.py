@@ -5,6 +5,7 @@ pixels changed, and the changed regions that they do not explain. What is not su
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
@@ -12,10 +13,10 @@ import cv2
 import numpy as np
 
 from idc.captioning.contract import Claim, ClaimKind
-from idc.systems.objects.comparison import Comparison
+from idc.systems.objects.comparison import CAME, Comparison
 from idc.systems.objects.detectors import Detector
 from idc.systems.objects.geometry import Box, box_area, box_cover, box_iou, enlarged_box, rounded_box, warped_box
-from idc.systems.objects.wording import FAMILIES, MIXED, OBJECT, REGION, joined, region_of, where_of
+from idc.systems.objects.wording import FAMILIES, LINE, MIXED, OBJECT, REGION, joined, region_of, where_of
 
 _SIDE = 1280
 """Longer side at which objects are detected, in pixels; detectors take 300 to 640, of a crop too."""
@@ -41,6 +42,8 @@ _LARGE = 0.02
 """Share of the image from which a box is large: smaller objects are often missed, so that they cannot be counted."""
 _RIVAL = 0.6
 """Share of an object's score from which another class at the same place makes the name unsure."""
+_KIN = 0.4
+"""The same for another class of its family: a bulldog is a cat to one view, and a dog to another."""
 _RARE_SCORE, _RARE_VOTES = 0.7, 3
 """Score and number of views from which a class of :data:`RARE` is said."""
 _MANY = 3
@@ -62,7 +65,7 @@ VAGUE = {
         (
             "cell phone", "remote", "mouse", "skis", "surfboard", "snowboard", "kite", "frisbee", "sports ball",
             "baseball bat", "baseball glove", "parking meter", "fire hydrant", "traffic light", "tie", "toothbrush",
-            "hair drier", "bird", "vase", "toilet", "sink", "refrigerator", "toaster", "scissors", "clock",
+            "hair drier", "bird", "vase", "tv", "toilet", "sink", "refrigerator", "toaster", "scissors", "clock",
         ),
         OBJECT,
     ),
@@ -245,12 +248,16 @@ def region_claims(changes: Changes, indices: Iterable[int]) -> list[Claim]:
     """Claims for regions, by their indices."""
     result = []
     for index in indices:
-        region, ratio = changes.regions[index], changes.ratio(index)
-        colours: tuple[str | None, str | None] = (region.before, region.after)
-        if region.before == region.after or MIXED in colours:
-            colours = (None, None)
+        region, ratio, outline = changes.regions[index], changes.ratio(index), changes.comparison.outlines[index]
+        kind: ClaimKind = "appeared" if outline > CAME else "gone" if outline < -CAME else "changed"
+        before, after = (None if colour == MIXED else colour for colour in (region.before, region.after))
+        if kind == "changed" and not (before and after):
+            before = after = None
         box = rounded_box(changes.on_before(region.box), changes.size_before)
-        result.append(Claim("changed", REGION, 1, region.position, box, region.box, ratio / (1 + ratio), *colours))
+        is_line = index >= len(changes.regions) - changes.comparison.lines
+        claim = Claim(kind, LINE if is_line else REGION, 1, region.position, box, region.box, ratio / (1 + ratio), before, after)
+        absent = {"appeared": {"box_before": None, "before": None}, "gone": {"box_after": None, "after": None}}
+        result.append(replace(claim, **absent.get(kind, {})))
     return result
 
 
@@ -316,7 +323,12 @@ def _merged(detections: Sequence[_Detection], names: Sequence[str]) -> list[Inst
     result: list[Instance] = []
     for group in groups:
         score, _, _, box = best = group[0]
-        rivals = (other.name for other in detections if other.score >= _RIVAL * score and box_iou(other.box, box) > 0.5)
+        rivals = (
+            other.name
+            for other in detections
+            if other.score >= (_KIN if other.family == best.family else _RIVAL) * score
+            and box_iou(other.box, box) > 0.5
+        )
         classes = frozenset((best.name, *rivals))
         votes = len({detection.view for detection in group})
         name = _name(best.family, classes, score, votes, names)
@@ -329,7 +341,8 @@ def _merged(detections: Sequence[_Detection], names: Sequence[str]) -> list[Inst
 
 def _name(family: str, classes: frozenset[str], score: float, votes: int, names: Sequence[str]) -> str:
     if len(classes) > 1:
-        return family if {FAMILIES.get(name) for name in classes} == {family} else OBJECT
+        alike = {FAMILIES.get(name) for name in classes} == {family}
+        return OBJECT if not alike else " or ".join(sorted(classes)) if len(classes) == 2 else family
     [name] = classes
     if names:
         return name

@@ -9,25 +9,33 @@ import cv2
 import numpy as np
 
 from idc.captioning.contract import Claim, Region
+from idc.systems.objects.alignment import View
 from idc.systems.objects.comparison import Comparison
 
 INCOMPARABLE = "No single region can be named: too much of the two images differs, or their views do."
 MOVED = "Positions differ, as when the camera moves."
+_STRAIGHT, _ZOOMED = 5.0, 1.2
+"""Degrees from a quarter turn, and ratio of sizes, from which a view is said to be turned or a part of the other."""
+_TURNS = ("by a quarter to the left", "upside down", "by a quarter to the right")
 _NAMED = 3
 """Number of regions that a sentence names."""
 _SURE = 0.6
 """Smallest share of a region's pixels that must have a colour for the region to be called by it."""
 MIXED = "mixed colours"
-OBJECT, REGION, WORDS = "object", "region", "words"
-"""Names in claims of what is not a class of a detector: something whose name is not sure, a part of the image, text."""
+OBJECT, REGION, LINE, WORDS = "object", "region", "line", "words"
+"""Names in claims of what is not a class of a detector: something whose name is not sure, a part of the image, a thin one,
+text."""
 FAMILIES = {
     **dict.fromkeys(("car", "bus", "truck", "train"), "vehicle"),
     **dict.fromkeys(("cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe"), "animal"),
 }
 """Classes that detectors take for each other -> what is said where views disagree."""
+UNNAMED = (LINE, REGION)
+_ORDER = ("person", "vehicle", "bicycle", "motorcycle", "animal", "thing", OBJECT, WORDS)
 _CLAUSES = 3
 """Largest number of clauses: a sentence is not a list."""
-_NUMBERS = ("no", "one", "two", "three", "four", "five")
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+"""A detector does not count more than these exactly."""
 _PLURALS = {"person": "people", "sheep": "sheep", "skis": "skis", "scissors": "scissors", "knife": "knives"}
 _WIDE = 0.6
 """Share of the image's width or height from which a region has no single position across it."""
@@ -50,6 +58,20 @@ def region_sentence(regions: Sequence[Region], comparison: Comparison) -> str:
         if comparison.shaded:
             text += " Other parts differ in brightness alone."
     return f"{text}{light_sentence(comparison.light)}"
+
+
+def view_clause(view: View | None) -> str:
+    """How the views differ, by a zoom or by quarters of a turn, without capital and stop; else empty."""
+    if view is None:
+        return ""
+    quarters = round(view.turn / 90) % 4
+    if quarters and abs((view.turn + 45) % 90 - 45) < _STRAIGHT:
+        return f"the image after is turned {_TURNS[quarters - 1]}"
+    if view.zoom > _ZOOMED:
+        return f"the view after is a part of the one before, {view.zoom:.1f} times as large"
+    if view.zoom < 1 / _ZOOMED:
+        return f"the view before is a part of the one after, which is {1 / view.zoom:.1f} times as wide"
+    return ""
 
 
 def unchanged_sentence(subject: str, comparison: Comparison) -> str:
@@ -169,11 +191,11 @@ def sentence_of(claims: Sequence[Claim], explained: bool) -> str:
         explained: whether they explain all that changed. Only then things are counted, and have "appeared" or are
             "gone": else they may also have come from, or be at, another place.
     """
-    clauses = [_clause(claim, explained) for claim in claims if claim.object != REGION]
-    regions = [claim for claim in claims if claim.object == REGION]
-    room = _CLAUSES - len(clauses)
-    if regions and room > 0:
-        clauses += _region_clauses(regions, room, named=bool(clauses))
+    named = sorted((claim for claim in claims if claim.object not in UNNAMED), key=_matters)
+    clauses = [_clause(claim, explained) for claim in named]
+    unnamed = [claim for claim in claims if claim.object in UNNAMED]
+    if (room := _CLAUSES - len(clauses)) > 0:
+        clauses += _unnamed_clauses(unnamed, room, named=bool(clauses))
     text = "; ".join(clauses[:_CLAUSES])
     return f"{text[:1].upper()}{text[1:]}."
 
@@ -206,27 +228,50 @@ def _clause(claim: Claim, explained: bool) -> str:
     return f"the {claim.object} {claim.where} {'has moved a little, or is another one' if moves else 'looks different'}"
 
 
-def _region_clauses(regions: Sequence[Claim], room: int, named: bool) -> list[str]:
-    """Clauses of parts that could not be named: by colour where that says something, else by place."""
-    coloured = [claim for claim in regions if claim.before is not None][: room if len(regions) <= room else 1]
-    plain = [claim for claim in regions if claim not in coloured]
-    clauses = [f"something {claim.where} changed from {claim.before} to {claim.after}" for claim in coloured]
-    if plain:
-        where = list(dict.fromkeys(claim.where for claim in plain))
-        all_of_them = joined(where) if len(where) <= _CLAUSES else f"in several places, most {where[0]}"
-        clauses.append(f"something {'else ' if named or coloured else ''}changed {all_of_them}")
-    return clauses
+def _matters(claim: Claim) -> int:
+    """The order of claims in a sentence: by what matters to a viewer."""
+    kind = FAMILIES.get(claim.object, claim.object)
+    return _ORDER.index(kind) if kind in _ORDER else _ORDER.index(OBJECT) - (claim.object != OBJECT)
+
+
+def _unnamed_clauses(claims: Sequence[Claim], room: int, named: bool) -> list[str]:
+    """Clauses of parts without a name: by kind and colour where these are clear, else by place. Parts of one kind and
+    colour share a clause."""
+    groups: dict[tuple[str, str, str | None, str | None], list[Claim]] = {}
+    for claim in sorted(claims, key=lambda claim: (claim.kind == "changed", not (claim.before or claim.after))):
+        groups.setdefault((claim.object, claim.kind, claim.before, claim.after), []).append(claim)
+    clauses: list[str] = []
+    for (name, kind, before, after), parts in groups.items():
+        positions = list(dict.fromkeys(claim.where for claim in parts))
+        where = joined(positions) if len(positions) <= _CLAUSES else f"in several places (most {positions[0]})"
+        colour, several = before or after, len(parts) > 1
+        thing = f"something{f' {colour}' if colour else ' else' if named or clauses else ''}"
+        if several or name == LINE:
+            thing = _counted(f"{colour or ''} {LINE if name == LINE else 'thing'}".strip(), len(parts))
+        match kind:
+            case "appeared":
+                clauses.append(f"there {'are' if several else 'is'} now {thing} {where}")
+            case "gone":
+                clauses.append(f"{thing} {where} {'are' if several else 'is'} no longer there")
+            case _ if colour and before != after:
+                clauses.append(f"something {where} changed from {before} to {after}")
+            case _:
+                verb = "looks different" if colour and not several else "look different" if several else "changed"
+                clauses.append(f"{thing} {where} {verb}" if colour or several else f"{thing} changed {where}")
+    return clauses[:room]
 
 
 def _counted(name: str, count: int) -> str:
     """ "a car", "two cars", "several cars"."""
     if count == 1:
         return with_article(name)
-    return f"{_NUMBERS[count] if count < len(_NUMBERS) else 'several'} {plural(name)}"
+    return f"{_NUMBERS[count] if count < len(_NUMBERS) else f'about {count}'} {plural(name)}"
 
 
 def plural(name: str) -> str:
     """The plural of an object's name."""
+    if " or " in name:
+        return " or ".join(map(plural, name.split(" or ")))
     first, _, last = name.rpartition(" ")
     if last not in _PLURALS:
         ending = "es" if last.endswith(("s", "x", "ch", "sh")) else "s"

@@ -35,7 +35,8 @@ BLOCK_AREA, BLOCK_ASPECT = (0.2, 0.8), 2.0
 """Share of the frame that a block of masking covers, one block for all frames of a sample (appendix D); its height over
 width is between 1 / BLOCK_ASPECT and BLOCK_ASPECT (official code; not stated in the paper)."""
 COLOR_SHIFT = 0.5
-"""A colour shift is drawn from U(-COLOR_SHIFT, COLOR_SHIFT), for pixels in [0, 1] (appendix E)."""
+"""A colour shift is drawn from U(-COLOR_SHIFT, COLOR_SHIFT), for pixels in [0, 1] (official code; the paper names no
+range)."""
 ROTATION, TRANSLATION, SCALING = 30.0, 0.1, 0.1
 """alpha, tau and mu of the affine warp (appendix E): largest rotation in degrees, largest translation as a share of the
 frame's size, and scales from U(1 - mu, 1 + mu)."""

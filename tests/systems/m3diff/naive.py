@@ -49,11 +49,16 @@ class Naive:
             mixed.append(before + self.linear(f"{name}.out", joined))
         return mixed
 
+    def gated(self, name: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """F^_1 and F^_2 of a token, (1) and (2)."""
+        hat_1 = a * self.linear(f"{name}.gate", torch.cat([a, b])).sigmoid()
+        hat_2 = b * self.linear(f"{name}.gate", torch.cat([b, a])).sigmoid()
+        return hat_1, hat_2
+
     def stack(self, name: str, first: Tokens, second: Tokens) -> tuple[Tokens, Tokens, Tokens]:
         delta = []
         for a, b in zip(first, second, strict=True):
-            hat_1 = a * self.linear(f"{name}.gate", torch.cat([a, b])).sigmoid()  # (1), (2)
-            hat_2 = b * self.linear(f"{name}.gate", torch.cat([b, a])).sigmoid()
+            hat_1, hat_2 = self.gated(name, a, b)
             delta.append(self.linear(f"{name}.difference", torch.cat([hat_1, hat_2, hat_1 - hat_2])))  # (3)
         delta_sa = self.attention(f"{name}.attend_itself", delta, None)  # (4)
         attended = self.attention(f"{name}.attend_images", delta_sa, [*first, *second, *delta_sa])

@@ -66,6 +66,33 @@ def test_the_equations_are_those_of_a_second_implementation(variant: str) -> Non
     torch.testing.assert_close(alone, made[:2], rtol=1e-5, atol=1e-6)
 
 
+def test_the_map_is_the_distance_of_the_gated_features_of_the_first_stack_at_the_last_level() -> None:
+    config, width = load(MdpConfig, None, {"heads": 2, "start": "random", "stacks": 3}), 10
+    mdp = randomised(Mdp(width, (3, 5), config))
+    torch.manual_seed(2)
+    levels = [torch.randn(4, 6, width) for _ in range(2)]
+    with torch.no_grad():
+        distances = mdp(levels, None).apart
+    assert distances.shape == (2, 6)
+    naive = Naive(mdp.state_dict(), config)
+    for pair in range(2):
+        for token in range(6):
+            first, second = (levels[-1][2 * pair + image, token].double() for image in (0, 1))
+            hat_1, hat_2 = naive.gated("stacks.0", first, second)
+            expected = (hat_1 - hat_2).norm() / (hat_1.norm() + hat_2.norm())
+            assert distances[pair, token].item() == pytest.approx(expected.item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("layers", [(7,), (3, 5, 7)])
+def test_the_start_near_the_base_is_the_level_that_the_projector_reads(layers: tuple[int, ...]) -> None:
+    torch.manual_seed(3)
+    mdp = Mdp(10, layers, load(MdpConfig, None, {"heads": 2}))
+    levels = [torch.randn(4, 6, 10) for _ in layers]
+    with torch.no_grad():
+        features = mdp(levels, None).features
+    assert (features - levels[-1]).abs().max() < 0.1 * levels[-1].abs().max()
+
+
 def test_compared_with_itself_an_image_does_not_know_the_other() -> None:
     torch.manual_seed(0)
     levels, changed = torch.randn(2, 4, 5, 16), torch.randn(2, 4, 5, 16)

@@ -106,12 +106,12 @@ SCENES = {
     ),
     "unnamed": (
         scene(), scene(("yellow", MIDDLE)),
-        [("changed", "region", 1, "in the middle")], "Something in the middle changed from grey to yellow.",
+        [("appeared", "region", 1, "in the middle")], "There is now something yellow in the middle.",
     ),
     "named and unnamed": (
         scene(), scene(("red", LEFT), ("yellow", RIGHT)),
-        [("appeared", "car", 1, "on the left"), ("changed", "region", 1, "on the right")],
-        "There is now a car on the left; something on the right changed from grey to yellow.",
+        [("appeared", "car", 1, "on the left"), ("appeared", "region", 1, "on the right")],
+        "There is now a car on the left; there is now something yellow on the right.",
     ),
     "small": (
         scene(), scene(("blue", LEFT), radius=14),
@@ -197,7 +197,7 @@ DOUBTS = {
         [("red", MIDDLE, 30)], [("red", MIDDLE, 30), ("blue", (160, 140), 22)], None,
         ("appeared", "person", 1, "in the middle"),
     ),
-    "in one view alone": ([], [("red", LEFT, 30)], ColourDetector(lone="car"), ("changed", "region", 1, "on the left")),
+    "in one view alone": ([], [("red", LEFT, 30)], ColourDetector(lone="car"), ("appeared", "region", 1, "on the left")),
     "views that differ": ([], [("red", LEFT, 30)], Torn(), ("appeared", "object", 1, "on the left")),
 }  # fmt: skip
 
@@ -221,7 +221,7 @@ def test_what_is_in_doubt_is_claimed_vaguely_or_not(name: str) -> None:
         ("zebra", "cow", (), "A zebra on the left has been replaced by another animal."),
         ("bus", "car", (), "A bus on the left has been replaced by a car."),
         ("car", "car", (), "The car on the left has moved a little, or is another one."),
-        ("tv", "tv", (), "The tv on the left looks different."),
+        ("tv", "tv", (), "The object on the left looks different."),
         ("dining table", "person", (), "A dining table on the left is gone."),
     ],
 )
@@ -235,6 +235,35 @@ def test_names_that_are_not_sure_are_said_vaguely(
     assert described(before, after, detector, names=names).best.caption == sentence
 
 
+class Fading(ColourDetector):
+    """Sure of one image, the first or the second that it is shown, and not of the other."""
+
+    def __init__(self, sure_of: int) -> None:
+        super().__init__({"red": "car"})
+        self._sure_of, self._shown = sure_of, 0
+
+    def detect(self, images: Sequence[np.ndarray]) -> list[Detections]:
+        self.scores["car"] = 0.9 if self._shown == self._sure_of else 0.3
+        self._shown += 1
+        return super().detect(images)
+
+
+@pytest.mark.parametrize("sure_of", [0, 1])
+def test_what_is_seen_on_the_other_image_though_not_surely_has_neither_gone_nor_come(sure_of: int) -> None:
+    before = scene(("red", LEFT))
+    after = with_disk(before, *LEFT, (235, 210, 40), 18)
+    detector = Fading(sure_of)
+    claims = described(before, after, detector).claims or ()
+    assert detector._shown == 2
+    assert [claim.kind for claim in claims if claim.object == "car"] in ([], ["changed"])
+
+
+def test_the_light_that_was_evened_out_is_said_next_to_a_claim() -> None:
+    darker = (0.6 * scene()).astype(np.uint8)
+    caption = described(darker, scene(("red", LEFT))).best.caption
+    assert caption == "A car has appeared on the left. The rest of the picture became brighter."
+
+
 BOX = (10, 20, 30, 40)
 
 
@@ -246,18 +275,18 @@ def claim(kind: str, name: str, count: int = 1, *words: str | None, where: str =
 @pytest.mark.parametrize(
     ("claims", "explained", "sentence"),
     [
-        ([claim("appeared", "bench", 9)], True, "Several benches have appeared on the left."),
+        ([claim("appeared", "bench", 9)], True, "Nine benches have appeared on the left."),
         ([claim("appeared", "bus", 2)], False, "There are now buses on the left."),
         ([claim("gone", "knife", 2)], True, "Two knives on the left are gone."),
         ([claim("gone", "berry", 2)], False, "Berries on the left are no longer there."),
         ([claim("replaced", "object", 1, "object", "object")], True,
          "An object on the left has been replaced by another object."),
         ([claim("changed", "region"), claim("changed", "region", where="at the top")], False,
-         "Something changed on the left and at the top."),
+         "Two things on the left and at the top look different."),
         ([claim("changed", "region", where=f"{where} left") for where in ("at the top", "on the", "far", "near")],
-         False, "Something changed in several places, most at the top left."),
+         False, "Four things in several places (most at the top left) look different."),
         ([claim("gone", name) for name in ("car", "cup", "dog", "cat")], True,
-         "A car on the left is gone; a cup on the left is gone; a dog on the left is gone."),
+         "A car on the left is gone; a dog on the left is gone; a cat on the left is gone."),
     ],
 )  # fmt: skip
 def test_the_sentence_is_english(claims: list[Claim], explained: bool, sentence: str) -> None:

@@ -66,6 +66,15 @@ def test_masks_are_those_of_equations_13_to_17(grid: tuple[int, int], drawn_for:
     assert grid != (14, 14) or alike / 600 == pytest.approx(0.2, abs=0.05)
 
 
+def test_each_frame_of_a_sample_has_its_own_mask(world: World) -> None:
+    settings = {
+        f"masking.{scheme}": float(scheme == "random") for scheme in ("random", "entire", "in_block", "out_of_block")
+    }
+    data = dataset(world, **settings)
+    for index in range(len(data)):
+        assert len({frame.tobytes() for frame in data.get(index, 0)["masked"]}) > 1
+
+
 def test_a_sample_depends_on_seed_epoch_and_index_alone(world: World) -> None:
     data = dataset(world)
     first, later = data.get(7, 3), data.get(7, 4)
