@@ -59,6 +59,9 @@ not evened out, stay below it."""
 _MATTERS = 0.004
 """Share of the image below which a region is not claimed next to named objects."""
 
+_DISTINCT = 0.15
+"""Difference of brightness, in [0, 1], from which what has several colours is called dark or light."""
+
 VAGUE = {
     **dict.fromkeys(("horse", "sheep", "cow"), "animal"),
     **dict.fromkeys(
@@ -157,6 +160,13 @@ class Changes:
         mask = self.comparison.regions[index]
         return float(self.comparison.difference[mask].max()) / self.comparison.threshold
 
+    def lightness(self, index: int, of_after: int) -> str | None:
+        """ "dark" or "light" by what the other image shows in a region; None where both are about as light."""
+        mask, comparison = self.comparison.regions[index], self.comparison
+        levels = [float(np.median(image[mask].mean(axis=1))) for image in (comparison.before, comparison.after)]
+        distance = levels[of_after] - levels[1 - of_after]
+        return None if abs(distance) < _DISTINCT else "light" if distance > 0 else "dark"
+
     def where(self, items: Sequence[Instance]) -> str:
         """The places of objects in words, from left to right."""
         ordered = sorted((item.place for item in items), key=lambda box: (box[0] + box[2], box[1] + box[3]))
@@ -253,9 +263,13 @@ def region_claims(changes: Changes, indices: Iterable[int]) -> list[Claim]:
         before, after = (None if colour == MIXED else colour for colour in (region.before, region.after))
         if kind == "changed" and not (before and after):
             before = after = None
+        elif kind != "changed":
+            before, after = before or changes.lightness(index, 0), after or changes.lightness(index, 1)
         box = rounded_box(changes.on_before(region.box), changes.size_before)
         is_line = index >= len(changes.regions) - changes.comparison.lines
-        claim = Claim(kind, LINE if is_line else REGION, 1, region.position, box, region.box, ratio / (1 + ratio), before, after)
+        claim = Claim(
+            kind, LINE if is_line else REGION, 1, region.position, box, region.box, ratio / (1 + ratio), before, after
+        )
         absent = {"appeared": {"box_before": None, "before": None}, "gone": {"box_after": None, "after": None}}
         result.append(replace(claim, **absent.get(kind, {})))
     return result

@@ -11,6 +11,7 @@ from sklearn.datasets import load_sample_image
 from idc.captioning.contract import Description
 from idc.captioning.objects_config import NONE, ObjectsConfig
 from idc.metrics.change_maps import average_precision
+from idc.systems.objects.alignment import align
 from idc.systems.objects.captioner import ObjectsCaptioner
 from idc.systems.objects.wording import INCOMPARABLE, MIXED, colour_of
 
@@ -186,3 +187,49 @@ def test_colours_have_their_common_names_if_most_pixels_have_them() -> None:
     for name, rgb in NAMES.items():
         assert colour_of(np.full((4, 3), np.array(rgb) / 255, np.float32)) == name
     assert colour_of(np.array([[1, 0, 0]] * 5 + [[0, 0, 1]] * 5, np.float32)) == MIXED
+
+
+VIEWS = {
+    "left": (lambda image: np.rot90(image), "The image after is turned by a quarter to the left."),
+    "right": (lambda image: np.rot90(image, -1), "The image after is turned by a quarter to the right."),
+    "upside down": (lambda image: np.rot90(image, 2), "The image after is turned upside down."),
+    "zoom": (
+        lambda image: cv2.resize(image[50:-50, 75:-75], None, fx=1.5, fy=1.5),
+        "The view after is a part of the one before, 1.3 times as large.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_turns_and_parts_of_the_view_are_named_and_no_change(name: str) -> None:
+    turn, sentence = VIEWS[name]
+    image = load_sample_image("china.jpg")
+    description = described(image, np.ascontiguousarray(turn(image)))
+    assert description.best.caption.endswith(sentence)
+    assert (description.verdict, description.regions) == ("unsure", ())
+    assert "turned" not in described(image, cv2.resize(image, None, fx=0.5, fy=0.7)).best.caption
+
+
+@pytest.mark.parametrize("scene", ["china.jpg", "flower.jpg"])
+@pytest.mark.parametrize("width", [2, 5, 9])
+def test_a_thin_line_is_a_change(scene: str, width: int) -> None:
+    before = cv2.resize(load_sample_image(scene), (512, 341), interpolation=cv2.INTER_AREA)
+    x = np.linspace(100, 410, 60)
+    points = np.stack([x, 170 + 40 * np.sin(x / 60)], 1).astype(np.int32)
+    after = cv2.polylines(before.copy(), [points], False, (20, 20, 30), width, cv2.LINE_AA)
+    for first, second, kind in ((before, after, "appeared"), (after, before, "gone")):
+        claims = described(first, second).claims or ()
+        assert {claim.kind for claim in claims} == {kind}
+        assert {claim.object for claim in claims} <= {"line", "region"}
+    jpeg = cv2.imdecode(cv2.imencode(".jpg", before, [cv2.IMWRITE_JPEG_QUALITY, 25])[1], cv2.IMREAD_COLOR)
+    for unchanged in (np.asarray(jpeg), shifted(before, 4, 3)):
+        assert not described(before, unchanged).claims
+
+
+def test_before_a_camera_that_stands_still_flow_explains_nothing_away() -> None:
+    """What moved in front of it is a change, though flow could move it back; under a moved camera it is not."""
+    still = with_disk(ground(), 100, 120, RED, 40), with_disk(ground(), 112, 120, RED, 40)
+    assert align(*(image.astype(np.float32) / 255 for image in still), 1).along is None
+    assert described(*still).regions
+    moved = ground(), shifted(ground(), 8, 5)
+    assert align(*(image.astype(np.float32) / 255 for image in moved), 1).along is not None
