@@ -23,8 +23,8 @@ _SURE = 0.6
 """Smallest share of a region's pixels that must have a colour for the region to be called by it."""
 MIXED = "mixed colours"
 OBJECT, REGION, LINE, WORDS = "object", "region", "line", "words"
-"""Names in claims of what is not a class of a detector: something whose name is not sure, a part of the image, a thin one,
-text."""
+"""Names in claims of what is not a class of a detector: something whose name is not sure, a part of the image, a thin
+one, text."""
 FAMILIES = {
     **dict.fromkeys(("car", "bus", "truck", "train"), "vehicle"),
     **dict.fromkeys(("cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe"), "animal"),

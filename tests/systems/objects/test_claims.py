@@ -197,7 +197,9 @@ DOUBTS = {
         [("red", MIDDLE, 30)], [("red", MIDDLE, 30), ("blue", (160, 140), 22)], None,
         ("appeared", "person", 1, "in the middle"),
     ),
-    "in one view alone": ([], [("red", LEFT, 30)], ColourDetector(lone="car"), ("appeared", "region", 1, "on the left")),
+    "in one view alone": (
+        [], [("red", LEFT, 30)], ColourDetector(lone="car"), ("appeared", "region", 1, "on the left"),
+    ),
     "views that differ": ([], [("red", LEFT, 30)], Torn(), ("appeared", "object", 1, "on the left")),
 }  # fmt: skip
 
