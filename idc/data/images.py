@@ -28,6 +28,7 @@ import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from idc.data.color_profiles import apply_profile
+from idc.data.jpeg2000_header import refuse_costly_codestream
 from idc.data.tiff_header import MAX_BLOCKS, refuse_large_blocks, tiff_directories
 
 MAX_PIXELS = 50_000_000
@@ -252,6 +253,9 @@ def open_image(data: bytes) -> Iterator[Image.Image]:
                 file.reads_left = None
                 if image.format in ("JPEG", "MPO"):
                     _refuse_many_scans(data)
+                elif image.format == "JPEG2000":
+                    with _costly():
+                        refuse_costly_codestream(data, image.size)
                 yield image
     except ImageError:
         raise
@@ -276,11 +280,17 @@ def _check_tiff(data: bytes) -> None:
         directories = tiff_directories(io.BytesIO(data), others=False)
     except ValueError as error:
         raise ImageError("too much metadata", str(error)) from None
-    try:
+    with _costly():
         for image in directories[:1]:
             refuse_large_blocks(image, image)
             if image.stored_blocks > MAX_BLOCKS:
                 raise ValueError(f"it is stored in {image.stored_blocks:,} blocks, more than {MAX_BLOCKS:,}")
+
+
+@contextmanager
+def _costly() -> Iterator[None]:
+    try:
+        yield
     except ValueError as error:
         raise ImageError("too many pixels", str(error)) from None
 
