@@ -78,7 +78,9 @@ class Location:
         return self.filesystem.get_file_info(self.path).type == fs.FileType.Directory
 
     def open(self) -> pa.NativeFile:
-        """The file, opened for reading at any position."""
+        """The file, opened for reading at any position. OSError: a local one is no regular file (:meth:`read`)."""
+        if self.local is not None:
+            check_regular(self.path)
         return self.filesystem.open_input_file(self.path)
 
     def read(self, max_bytes: int | None = None) -> bytes:

@@ -184,5 +184,5 @@ def _general(root: files.Location, follow_links: bool) -> Iterator[Layout]:
 
 
 def _begin(file: files.Location) -> bytes:
-    with file.filesystem.open_input_stream(file.path) as stream:
+    with file.open() as stream:
         return stream.read(_HEAD)
