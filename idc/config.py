@@ -27,7 +27,7 @@ from pydantic.fields import FieldInfo
 
 from idc.util import logs
 from idc.util.option_values import is_several, is_text, scalar
-from idc.util.redaction import printable, redacted, secret_fault
+from idc.util.redaction import for_terminal, redacted, secret_fault
 
 Loc = tuple[int | str, ...]
 _FIELDS_ONLY = object()
@@ -256,7 +256,7 @@ def command(main: Callable[[], None]) -> Callable[[], None]:
         try:
             main()
         except (ValueError, OSError) as error:
-            raise SystemExit(printable(f"{Path(main.__code__.co_filename).stem}: {error}")) from None
+            raise SystemExit(for_terminal(f"{Path(main.__code__.co_filename).stem}: {error}")) from None
 
     return run
 
@@ -295,7 +295,7 @@ def refuse(errors: Sequence[str]) -> NoReturn:
     """Print the errors and leave with status 2."""
     print(f"config refused, {len(errors)} error{'s' * (len(errors) > 1)}:", file=sys.stderr)
     for fault in errors:
-        print(f"  {printable(redacted(fault))}", file=sys.stderr)
+        print(f"  {for_terminal(redacted(fault))}", file=sys.stderr)
     raise SystemExit(2)
 
 

@@ -149,7 +149,7 @@ def decode_pair(before: Any, after: Any, reader: Reader | None = None, max_pixel
             images.append(decode_image(files[-1], max_pixels))
         except ImageError as error:
             return Fault(role, cell_name(cell), error)
-    return with_frames(Pixels(*images), *files, max_pixels)
+    return with_frames(Pixels(images[0], images[1]), files[0], files[1], max_pixels)
 
 
 def with_frames(pixels: Pixels, before: bytes, after: bytes, max_pixels: float = MAX_PIXELS) -> Pixels:

@@ -40,7 +40,7 @@ def redacted(text: str, *secrets: str | None) -> str:
     return text
 
 
-def printable(text: str) -> str:
+def for_terminal(text: str) -> str:
     """``text`` for a terminal: control characters in names and values of others, which could move its cursor or hide
     lines, as escapes (``\\x1b``); line breaks and tabs stay."""
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)

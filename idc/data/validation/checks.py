@@ -77,7 +77,7 @@ class Checks:
         keys = [_image_key(row, meta, role) for role in ("before", "after")]
         self.shared.add(pair_id, split, keys[0], keys[1])
         for role, key in zip(("before", "after"), keys, strict=True):
-            if row[role]:
+            if row[role] and key is not None:
                 self.copies.add(pair_id, split, row[role], key)
         changed = is_changed(row["change_type"], meta)
         if row["before_size"] is not None:
