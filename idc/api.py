@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from PIL import Image
 
-from idc.captioning.apply import DescribeOptions, Fault, Pixels, describe_each
+from idc.captioning.apply import DescribeOptions, Fault, Pixels, describe_each, with_frames
 from idc.captioning.boxes import boxes_of, draw_boxes
 from idc.captioning.contract import Captioner, Description, assessment_text, draw_map, sentence_without_model
 from idc.captioning.counted import Box, read_parts
@@ -258,7 +258,7 @@ class LoadedCaptioner:
         images = _pixels([*before, *after])
         parts = read_parts(ignore), read_parts(only)
         sides = zip(images[: len(before)], images[len(before) :], strict=True)
-        pairs = [Pixels(*pair).counting(*parts) for pair in sides]
+        pairs = [_pair(*pair).counting(*parts) for pair in sides]
         options = DescribeOptions(beams, candidates, change_map=self.captioner.can("map"), objects=self.objects)
         captions = []
         for index, (pair, result) in enumerate(zip(pairs, describe_each(self.captioner, pairs, options), strict=True)):
@@ -271,10 +271,16 @@ class LoadedCaptioner:
         return captions
 
 
-def _pixels(sources: Sequence[ImageSource]) -> list[np.ndarray]:
+def _pair(before: tuple[bytes, np.ndarray], after: tuple[bytes, np.ndarray]) -> Pixels:
+    pixels = Pixels(before[1], after[1])
+    return with_frames(pixels, before[0], after[0]) if before[0] and after[0] else pixels
+
+
+def _pixels(sources: Sequence[ImageSource]) -> list[tuple[bytes, np.ndarray]]:
+    """The bytes of files (no bytes for other images) and the pixels."""
     files = [os.fspath(source) for source in sources if isinstance(source, str | os.PathLike)]
     decoded = iter(read_images(*files))
-    return [next(decoded)[1] if isinstance(source, str | os.PathLike) else image_of(source) for source in sources]
+    return [next(decoded) if isinstance(source, str | os.PathLike) else (b"", image_of(source)) for source in sources]
 
 
 def _shown(pixels: np.ndarray) -> np.ndarray:

@@ -29,7 +29,7 @@ from pydantic.fields import FieldInfo
 from idc.util import logs
 from idc.util.option_values import is_several, is_text, scalar
 from idc.util.program import as_started, shipped
-from idc.util.redaction import redacted, secret_fault
+from idc.util.redaction import for_terminal, redacted, secret_fault
 
 Loc = tuple[int | str, ...]
 _FIELDS_ONLY = object()
@@ -248,7 +248,8 @@ def command(main: Callable[[], None]) -> Callable[[], None]:
         try:
             main()
         except (ValueError, OSError) as error:
-            raise SystemExit(f"{Path(main.__code__.co_filename).stem}: {as_started(str(error))}") from None
+            text = f"{Path(main.__code__.co_filename).stem}: {as_started(str(error))}"
+            raise SystemExit(for_terminal(text)) from None
 
     return run
 
@@ -287,7 +288,7 @@ def refuse(errors: Sequence[str]) -> NoReturn:
     """Print the errors and leave with status 2."""
     print(f"config refused, {len(errors)} error{'s' * (len(errors) > 1)}:", file=sys.stderr)
     for fault in errors:
-        print(f"  {redacted(as_started(fault))}", file=sys.stderr)
+        print(f"  {for_terminal(redacted(as_started(fault)))}", file=sys.stderr)
     raise SystemExit(2)
 
 

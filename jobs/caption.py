@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING
 
 from idc.captioning.pair import PairJob, caption_pair, caption_text
 from idc.config import cli, command, setting
+from idc.util.redaction import for_terminal
 
 if TYPE_CHECKING:
     from idc.captioning.apply import Pixels
@@ -67,7 +68,7 @@ def table_command() -> None:
     from idc.report.gallery import write_gallery
 
     done = caption_rows(job, partial(run_chunks, args.local, job.cluster, job=job), args.local, args.overwrite)
-    print(f"{job.out}: {done.text()}")
+    print(for_terminal(f"{job.out}: {done.text()}"))
     if not done.captioned:
         raise SystemExit("caption: no row could be captioned")
     write_gallery(job)
@@ -98,7 +99,7 @@ def main() -> None:
     result = caption_pair(job, _geotiffs)
     if result["warning"] is not None:
         print(result["warning"], file=sys.stderr)
-    print(json.dumps(result) if job.as_json else caption_text(result))
+    print(json.dumps(result) if job.as_json else for_terminal(caption_text(result)))
 
 
 if __name__ == "__main__":

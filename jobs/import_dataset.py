@@ -25,11 +25,12 @@ def main() -> None:
     from cluster.session import run_chunks
     from idc.data.importing import open_import
     from idc.next_command import after_import
+    from idc.util.redaction import for_terminal
 
     job = args.config
     folder, source, stages = open_import(job, args.overwrite, progress=True)
     for note in folder.manifest.extra["notes"]:
-        print(f"note: {note}", flush=True)
+        print(for_terminal(f"note: {note}"), flush=True)
     share = job.max_reject_share
     manifest = run_chunks(
         args.local, job.cluster, folder, source, stages, max_reject_share=share, job=job, name="pairs"

@@ -20,11 +20,12 @@ def main() -> None:
     from idc.data.validation.run import validate
     from idc.next_command import after_validation
     from idc.report.validation_page import page_path, write_validation_page
+    from idc.util.redaction import for_terminal
 
     job, path = args.config, report_path(args.config)
     try:
         validation = validate(job)
-        print(validation_table(validation.result))
+        print(for_terminal(validation_table(validation.result)))
         write_validation_report(validation.result, path)
         print(f"written to {path}")
         if job.pictures:

@@ -27,6 +27,7 @@ from serve.config import LimitsConfig
 from serve.errors import ApiError, error_response
 from serve.log import log
 
+_HEADER_LINES = 100
 _PIPELINED = 8
 """Number of requests that a client may send before the preceding ones are answered (HTTP pipelining)."""
 _FREE_CHUNKS, _CHUNK_BYTES = 1000, 64
@@ -179,7 +180,15 @@ class LimitedProtocol(HttpToolsProtocol):
                 if not self._dropping:  # closed
                     return
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        if len(self.headers) > _HEADER_LINES:
+            raise httptools.HttpParserError("too many header lines")
+
     def send_400_response(self, msg: str) -> None:
+        if len(self.headers or ()) > _HEADER_LINES:
+            self._refuse(431, "head_too_large", f"the request has more than {_HEADER_LINES} header lines")
+            return
         self._refuse(400, "invalid_http", "the request is not valid HTTP/1.1")
 
     # -- the parser's reports

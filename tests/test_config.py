@@ -14,6 +14,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from idc.config import ConfigError, ConfigModel, cli, command, load, missing, override, setting
+from idc.util import logs
 
 
 class Inner(ConfigModel):
@@ -256,6 +257,21 @@ def test_a_users_error_ends_a_job_with_its_message_and_another_one_with_its_plac
     with pytest.raises(KeyError if isinstance(error, KeyError) else SystemExit) as ended:
         main()
     assert isinstance(error, KeyError) or str(ended.value) == "test_config: no such pair"
+
+
+def test_control_characters_in_names_of_others_reach_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "a\x1b[2J\x9b1A\r\x07\u202eb\udcff c\n\té"
+    shown = r"a\x1b[2J\x9b1A\r\x07\u202eb\udcff c" + "\n\té"
+
+    @command
+    def main() -> None:
+        raise ValueError(name)
+
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert str(ended.value) == f"test_config: {shown}"
+    logs.event("note", name)
+    assert capsys.readouterr().err == f"{shown}\n"
 
 
 def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> list[str]:

@@ -23,6 +23,7 @@ from idc.captioning.loading import LoadConfig
 from idc.captioning.objects_config import ObjectsConfig
 from idc.config import missing
 from idc.data.files import Reader
+from idc.data.frames import frames_to_describe, has_frames
 from idc.data.image_cells import cell_bytes, cell_name
 from idc.data.images import MAX_PIXELS, ImageError, decode_image
 from idc.data.pipeline import Batch, good_rows, num_rows
@@ -75,11 +76,13 @@ class Pixels:
 
     Attributes:
         counted: bool (H, W) over the image after, the part in which differences count; None for all of it.
+        note: on frames that are not among them, for the warning.
     """
 
     before: np.ndarray
     after: np.ndarray
     counted: np.ndarray | None = None
+    note: str | None = None
 
     def counting(self, ignore: Sequence[Part], only: Sequence[Part]) -> Pixels:
         """The pair with the part that counts, or a ValueError (:func:`idc.captioning.counted.counted_part`)."""
@@ -138,13 +141,23 @@ class CaptionedPair(NamedTuple):
 def decode_pair(before: Any, after: Any, reader: Reader | None = None, max_pixels: int = MAX_PIXELS) -> Pixels | Fault:
     """Decode both images, which are encoded, or with a ``reader`` cells that hold or name them; uses no model, so it
     may run in another thread."""
+    files: list[bytes] = []
     images = []
     for role, cell in (("before", before), ("after", after)):
         try:
-            images.append(decode_image(cell if reader is None else cell_bytes(cell, reader), max_pixels))
+            files.append(cell if reader is None else cell_bytes(cell, reader))
+            images.append(decode_image(files[-1], max_pixels))
         except ImageError as error:
             return Fault(role, cell_name(cell), error)
-    return Pixels(*images)
+    return with_frames(Pixels(images[0], images[1]), files[0], files[1], max_pixels)
+
+
+def with_frames(pixels: Pixels, before: bytes, after: bytes, max_pixels: float = MAX_PIXELS) -> Pixels:
+    """A pair as it was decoded from these bytes, or its frames that are described, if an image has several."""
+    if not (has_frames(before) or has_frames(after)):
+        return pixels
+    frames = frames_to_describe(before, after, max_pixels)
+    return replace(pixels, before=frames.before, after=frames.after, note=frames.note)
 
 
 def describe_batch(
@@ -168,8 +181,9 @@ def describe_batch(
             counted=None if all(part is None for part in counted) else counted,
         )  # fmt: skip
         seconds = time.perf_counter() - started
-        for index, before, after, described in zip(indices, befores, afters, descriptions, strict=True):
-            description = replace(described, note=_nearly_black(before, after))
+        for index, pair, described in zip(indices, pairs, descriptions, strict=True):
+            notes = (pair.note, _nearly_black(*pair.images))
+            description = replace(described, note=" ".join(filter(None, notes)) or None)
             results[index] = CaptionedPair(images[index], description, seconds, len(indices))
     return results
 

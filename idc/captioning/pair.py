@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from idc.captioning.apply import CaptionSettings, DescribeOptions, Pixels, describe_batch, with_objects
+from idc.captioning.apply import CaptionSettings, DescribeOptions, Pixels, describe_batch, with_frames, with_objects
 from idc.captioning.contract import assessment_text, draw_map, sentence_without_model
 from idc.captioning.counted import read_parts
 from idc.captioning.loading import AUTO, SHIPPED_SATELLITE, CaptionerLoader
@@ -80,7 +80,8 @@ def caption_pair(job: PairJob, geotiffs: ReadGeotiffs | None = None) -> dict[str
     if _georeferenced(*names) and geotiffs is not None and _has_rasterio(*names):
         pixels = geotiffs(_file(before).read(), _file(after).read(), names)
     else:
-        pixels = Pixels(*(image for _, image in read_images(*names)))
+        files, images = zip(*read_images(*names), strict=True)
+        pixels = with_frames(Pixels(*images), *files)
     pixels = pixels.counting(read_parts(job.ignore), read_parts(job.only))
     options = DescribeOptions(job.beams, job.candidates, change_map=job.map is not None)
     loader = CaptionerLoader(artifact, job)

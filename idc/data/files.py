@@ -91,9 +91,12 @@ class Location:
         return operation() if self.local is not None else with_retries(operation, self.text)
 
     def open(self) -> pa.NativeFile:
-        """The file, opened for reading at any position."""
+        """The file, opened for reading at any position. OSError: a local one is no regular file (:meth:`read`)."""
+        if self.local is not None:
+            check_regular(self.path)
+            return self.filesystem.open_input_file(self.path)
         file = self._ask(lambda: self.filesystem.open_input_file(self.path))
-        return file if self.local is not None else pa.PythonFile(PatientFile(file, self.text), "r")
+        return pa.PythonFile(PatientFile(file, self.text), "r")
 
     def read(self, max_bytes: int | None = None) -> bytes:
         """The whole file. A local one must be a regular file: opening a FIFO or a device may never return.

@@ -8,7 +8,7 @@ Pixels are uint8 RGB ``(H, W, 3)``. Decisions, the same everywhere so that befor
 - of 16 bits the upper 8 are used (65535 becomes 255), in grey as in colour, never stretched to one image's range;
 - RGB with another colour profile (ProPhoto, Adobe RGB, Display P3) becomes sRGB;
 - transparent pixels are composited over black: they mean "no data", and padding is zero elsewhere too;
-- the EXIF orientation is applied; of an animation the first frame is used.
+- the EXIF orientation is applied; of an animation the first frame is used (:mod:`idc.data.frames` has the others).
 
 Pillow decodes everything: OpenCV composites no transparent pixels, and to read a PNG of 480x320 takes it 0.93 of the
 time of :func:`check_image`.
@@ -28,6 +28,7 @@ import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from idc.data.color_profiles import apply_profile
+from idc.data.jpeg2000_header import refuse_costly_codestream
 from idc.data.tiff_header import MAX_BLOCKS, refuse_large_blocks, tiff_directories
 
 MAX_PIXELS = 50_000_000
@@ -85,8 +86,14 @@ permissive licence; pillow-heif's wheel is GPL-2.0 (x265), pi-heif's LGPL-3.0 (l
 _PLAIN_MODES = ("1", "L", "P", "RGB", "CMYK", "YCbCr", "LAB", "HSV", "RGBX")
 _ALPHA_MODES = ("RGBA", "LA", "PA", "La", "RGBa")
 _GREY_16_MODES = ("I;16", "I;16B", "I;16L", "I;16N", "I")
-_KEPT_FORMATS = ("PNG", "JPEG", "WEBP")
+_SCALE = "scale both images alike to 8 bits first: gdal_translate -ot Byte -scale BLACK WHITE 0 255 IN OUT.png"
+"""The remedy for values that have no black and white of their own."""
+_KEPT_FORMATS = ("PNG", "JPEG", "MPO", "WEBP")
 _KEPT_MODES = ("1", "L", "LA", "P", "RGB", "RGBA")
+_PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_TEXTS = (b"tEXt", b"zTXt", b"iTXt")
+_MAX_CHUNKS = 100_000
+"""Chunks of a PNG among which texts are looked for."""
 _PNG_ORIENTATION = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")
 """The parts of a PNG that may have an orientation in them, before or behind the pixels."""
 
@@ -122,8 +129,8 @@ def decode_image(data: bytes, max_pixels: float = MAX_PIXELS) -> np.ndarray:
     Raises:
         ImageError: with its stable ``code``, if the bytes are not a usable image.
     """
-    with _decoded(data, max_pixels) as image:
-        return _upright_rgb(image)
+    with loaded_image(data, max_pixels) as image:
+        return upright_rgb(image)
 
 
 def image_of(value: Any) -> np.ndarray:
@@ -154,13 +161,13 @@ def check_image(data: bytes, max_pixels: float = MAX_PIXELS) -> CheckedImage:
     Raises:
         ImageError: as :func:`decode_image`.
     """
-    with _decoded(data, max_pixels) as image:
+    with loaded_image(data, max_pixels) as image:
         keep = _is_kept(image)
         # An upright image in a mode that is kept always becomes pixels, which nobody asks for here. Transparency beside
         # a palette may be damaged.
         if keep and "transparency" not in image.info and _orientation(image) == 1:
             return CheckedImage(data, image.height, image.width)
-        pixels = _upright_rgb(image)
+        pixels = upright_rgb(image)
     return CheckedImage(data if keep else encode_png(pixels), pixels.shape[0], pixels.shape[1])
 
 
@@ -181,7 +188,8 @@ def _is_kept(image: Image.Image) -> bool:
 
 
 @contextmanager
-def _decoded(data: bytes, max_pixels: float) -> Iterator[Image.Image]:
+def loaded_image(data: bytes, max_pixels: float) -> Iterator[Image.Image]:
+    """As :func:`open_image`, with the pixels of the first frame decoded."""
     with open_image(data) as image:
         width, height = image.size
         if width * height > max_pixels:
@@ -191,7 +199,8 @@ def _decoded(data: bytes, max_pixels: float) -> Iterator[Image.Image]:
         yield image
 
 
-def _upright_rgb(image: Image.Image) -> np.ndarray:
+def upright_rgb(image: Image.Image) -> np.ndarray:
+    """The pixels of an open image, as :func:`decode_image` returns them."""
     return _to_rgb(ImageOps.exif_transpose(image), rounded=image.format == "PPM")
 
 
@@ -244,14 +253,19 @@ def open_image(data: bytes) -> Iterator[Image.Image]:
     if not data:
         raise ImageError("empty file")
     try:
+        if data.startswith(_PNG):
+            data = _without_texts(data)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's own bomb and EXIF warnings; the caller's limits decide
-            _check_tiff(data)
+            check_tiff(data)
             file = _Counted(data)
             with Image.open(file, formats=list(FORMATS)) as image:
                 file.reads_left = None
                 if image.format in ("JPEG", "MPO"):
                     _refuse_many_scans(data)
+                elif image.format == "JPEG2000":
+                    with _costly():
+                        refuse_costly_codestream(data, image.size)
                 yield image
     except ImageError:
         raise
@@ -260,6 +274,9 @@ def open_image(data: bytes) -> Iterator[Image.Image]:
     except UnidentifiedImageError as exc:
         if name := refused_format(data):
             raise ImageError("not an image", f"{name}, which is not read; convert it to JPEG") from exc
+        if data[:2] in (b"II", b"MM"):
+            text = "a TIFF that is damaged, or of bits, bands or a compression that are not read"
+            raise ImageError("not an image", f"{text}; convert it to 8-bit RGB") from exc
         raise ImageError("not an image", f"{len(data)} bytes that are none of {FORMAT_NAMES}") from exc
     except MemoryError:
         raise
@@ -268,19 +285,41 @@ def open_image(data: bytes) -> Iterator[Image.Image]:
         raise ImageError(_code(exc, text.lower()), text) from exc
 
 
-def _check_tiff(data: bytes) -> None:
-    """Refuse a TIFF whose header makes Pillow or libtiff parse or allocate much."""
+def _without_texts(data: bytes) -> bytes:
+    """A PNG without texts that nobody reads, which phones and editors write in megabytes and Pillow unpacks."""
+    if not any(kind in data for kind in _PNG_TEXTS):
+        return data
+    position, parts = len(_PNG), [data[: len(_PNG)]]
+    for _ in range(_MAX_CHUNKS):
+        length, kind = int.from_bytes(data[position : position + 4], "big"), data[position + 4 : position + 8]
+        end = position + 12 + length
+        if kind not in _PNG_TEXTS or data[position + 8 : end].startswith(_PNG_ORIENTATION):
+            parts.append(data[position:end])
+        position = end
+        if position >= len(data):
+            break
+    return b"".join([*parts, data[position:]])
+
+
+def check_tiff(data: bytes, others: bool = False) -> None:
+    """Refuse a TIFF whose header makes Pillow or libtiff parse or allocate much; ``others``: also its further pages."""
     if data[:4] == b"MM\0+":  # Pillow would read another directory than this one
         raise ImageError("not an image", "a BigTIFF of big-endian numbers, which Pillow does not read")
     try:
-        directories = tiff_directories(io.BytesIO(data), others=False)
+        directories = tiff_directories(io.BytesIO(data), others)
     except ValueError as error:
         raise ImageError("too much metadata", str(error)) from None
-    try:
-        for image in directories[:1]:
-            refuse_large_blocks(image, image)
+    with _costly():
+        for image in directories[: None if others else 1]:
+            refuse_large_blocks(image, directories[0])
             if image.stored_blocks > MAX_BLOCKS:
                 raise ValueError(f"it is stored in {image.stored_blocks:,} blocks, more than {MAX_BLOCKS:,}")
+
+
+@contextmanager
+def _costly() -> Iterator[None]:
+    try:
+        yield
     except ValueError as error:
         raise ImageError("too many pixels", str(error)) from None
 
@@ -345,7 +384,7 @@ def _to_rgb(image: Image.Image, rounded: bool) -> np.ndarray:
     if image.mode in _GREY_16_MODES:
         grey = np.asarray(image).astype(np.int64)
         if grey.min() < 0 or grey.max() > 65535:
-            raise ImageError("unsupported mode", f"{image.mode} with values {grey.min()} to {grey.max()}")
+            raise ImageError("unsupported mode", f"{image.mode} with values {grey.min()} to {grey.max()}; {_SCALE}")
         eight = (grey + 128) // 257 if rounded else grey // 256
         return np.repeat(eight.astype(np.uint8)[..., None], 3, axis=2)
     if image.mode in _ALPHA_MODES or "transparency" in image.info:
@@ -353,7 +392,7 @@ def _to_rgb(image: Image.Image, rounded: bool) -> np.ndarray:
         black = Image.new("RGBA", rgba.size, (0, 0, 0, 255))
         return np.asarray(Image.alpha_composite(black, rgba).convert("RGB")).copy()
     if image.mode not in _PLAIN_MODES:
-        raise ImageError("unsupported mode", image.mode)
+        raise ImageError("unsupported mode", f"{image.mode}; {_SCALE}")
     image = apply_profile(image)
     return np.asarray(image.convert("RGB")).copy()
 

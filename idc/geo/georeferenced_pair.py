@@ -60,8 +60,9 @@ def decode_georeferenced(
             path.write_bytes(data)
         try:
             scene = open_scene(SceneJob(before=str(paths[0]), after=str(paths[1]), out=folder, max_pixels=max_pixels))
-            images = Pixels(*(np.empty((scene.height, scene.width, 3), np.uint8) for _ in range(2)))
-            valid = np.empty((scene.height, scene.width), bool)
+            shape = scene.height, scene.width
+            images = Pixels(np.empty((*shape, 3), np.uint8), np.empty((*shape, 3), np.uint8))
+            valid = np.empty(shape, bool)
             with SceneReader(scene) as reader:
                 for top in range(0, scene.height, _STRIP):  # so that little more than the images is in memory
                     strip = slice(top, top + _STRIP)

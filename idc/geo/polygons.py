@@ -21,7 +21,7 @@ POSITIONS = (
     "at the left", "in the middle", "at the right",
     "at the bottom left", "at the bottom", "at the bottom right",
 )  # fmt: skip
-"""The cells of a 3x3 grid over the image, row by row."""
+"""The cells of a 3x3 grid over the scene's extent on the map, row by row."""
 _DIGITS = 9
 """Of a degree, after the point: a tenth of a millimetre."""
 _A, _F = 6378137.0, 1 / 298.257223563
@@ -111,12 +111,14 @@ def changes_of(
     parts = [part for part, keep in zip(parts, kept[1:], strict=True) if keep]
     numbers = np.where(kept, np.cumsum(kept), 0).astype(np.int32)[numbers]
     height, width = kinds.shape
+    x, y = grid @ (np.array([0, width, 0, width]), np.array([0, 0, height, height]))
     tallies: dict[str | None, Tally] = {name: Tally() for name in names[1:]} or {None: Tally()}
     features = []
     for number, geometry, area in outlines(numbers, grid, crs):
         part = parts[number - 1]
         name = names[part.kind] if names else None
-        position = position_of(part.centre[0] / width, part.centre[1] / height)
+        across, up = grid @ part.centre  # of the map: a grid may be turned, or have south at the top
+        position = position_of((across - x.min()) / np.ptp(x), (y.max() - up) / np.ptp(y))
         tallies[name].add(area, position)
         caption, confidence = caption_of(name, part.tiles)
         properties = {

@@ -23,6 +23,7 @@ from rasterio.errors import NotGeoreferencedWarning, RasterioError
 from rasterio.session import DummySession
 from rasterio.transform import Affine
 from rasterio.vrt import WarpedVRT
+from rasterio.warp import transform
 from rasterio.windows import Window
 
 from idc.captioning.apply import Pixels
@@ -163,6 +164,7 @@ class SceneReader:
                     WarpedVRT(
                         before, crs=scene.crs, transform=scene.transform, width=scene.width, height=scene.height,
                         resampling=Resampling.bilinear, add_alpha=not transparent, src_nodata=nodata,
+                        **_scales(scene, before),
                     )
                 )  # fmt: skip
         self._datasets = ((scene.before, before), (scene.after, after))
@@ -191,6 +193,16 @@ class SceneReader:
     def _windows(self, window: Window) -> list[tuple[np.ndarray, np.ndarray]]:
         with gdal():
             return [_window(source, dataset, window, self._scene.nodata) for source, dataset in self._datasets]
+
+
+def _scales(scene: ScenePair, before: Any) -> dict[str, float]:
+    """Pixels of the grid per column and row of the image before, in the middle of the grid. GDAL guesses them for each
+    block by the rectangle around it, and blurs what a turned grid makes look reduced."""
+    middle = np.array([[scene.width], [scene.height]]) / 2 + [[0, 1, 0], [0, 0, 1]]
+    points = np.array(transform(scene.crs, before.crs, *(scene.transform @ tuple(middle))))
+    positions = np.array(~before.transform @ tuple(points))
+    columns, rows = np.linalg.norm(np.linalg.inv(positions[:, 1:] - positions[:, :1]), axis=0)
+    return {"XSCALE": min(1.0, columns), "YSCALE": min(1.0, rows)}
 
 
 def eight_bits(values: np.ndarray, scaling: tuple[float, float] | None) -> np.ndarray:

@@ -28,7 +28,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TextIO
 
-from idc.util.redaction import redacted
+from idc.util.redaction import for_terminal, redacted
 
 VARIABLE = "IDC_LOG"
 FORMS = ("plain", "json")
@@ -76,7 +76,7 @@ def event(name: str, message: str = "", level: Level = "info", /, **fields: Any)
     if as_json():
         text = line(name, message, level, **fields)
     elif message:
-        text = redacted(message)
+        text = for_terminal(redacted(message))
     else:
         return
     with _Process.writing:  # print writes the text and its line break apart; another thread may come between

@@ -22,6 +22,8 @@ _QUERY = re.compile(
 _VARIABLE = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|KEY|CREDENTIALS?)(?:_ID)?$", re.IGNORECASE)
 """Names of environment variables with secrets, such as RAY_AUTH_TOKEN, AWS_SECRET_ACCESS_KEY, OPENAI_API_KEY."""
 _NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, those that turn the direction of text, and halves of characters, which cannot be printed."""
 _SHORTEST = 8
 """Values of variables that are shorter are no secrets, and would be found in any text."""
 
@@ -36,6 +38,12 @@ def redacted(text: str, *secrets: str | None) -> str:
     for value in sorted(long, key=len, reverse=True):
         text = text.replace(value, HIDDEN)
     return text
+
+
+def for_terminal(text: str) -> str:
+    """``text`` for a terminal: control characters in names and values of others, which could move its cursor or hide
+    lines, as escapes (``\\x1b``); line breaks and tabs stay."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 def secret_fault(value: str) -> str | None:

@@ -49,8 +49,8 @@ def test_polygons_and_sentence_are_those_of_the_job(drawn: DrawnPair, tmp_path: 
 
 
 def test_position_and_corners_in_a_wide_pair_on_a_turned_grid(tmp_path: Path) -> None:
-    """A building in columns 1200 to 1400 of 2300 and rows 620 to 700 of 900: its cell is named, and its corners lie
-    where the grid has them, also where outlines are drawn at a coarser scale."""
+    """A building in columns 1200 to 1400 of 2300 and rows 620 to 700 of 900: its cell of the map is named, and its
+    corners lie where the grid has them, also where outlines are drawn at a coarser scale."""
     turned = Affine.translation(500_000, 5_300_000) @ Affine.rotation(20) @ Affine.scale(0.5, -0.8)
     pixels = np.full((900, 2300, 3), 90, np.uint8)
     before = write(tmp_path / "before.tif", pixels, grid=turned)
@@ -62,13 +62,24 @@ def test_position_and_corners_in_a_wide_pair_on_a_turned_grid(tmp_path: Path) ->
     [written] = json.loads((tmp_path / "out" / "changes.geojson").read_text())["features"]
     radians = np.radians(20)
     for feature, tolerance in ((placed, 2300 / 1024), (written, 0.1)):
-        assert feature["properties"]["position"] == "at the bottom"
+        assert feature["properties"]["position"] == "in the middle"
         corners = np.array(transform_geom("EPSG:4326", UTM, feature["geometry"])["coordinates"][0])
         for column, row in ((1200, 620), (1400, 620), (1400, 700), (1200, 700)):
             across, down = 0.5 * column, -0.8 * row
             x = 500_000 + across * np.cos(radians) - down * np.sin(radians)
             y = 5_300_000 + across * np.sin(radians) + down * np.cos(radians)
             assert np.linalg.norm(corners - (x, y), axis=1).min() < tolerance
+
+
+def test_the_position_is_that_on_the_map_also_of_a_scene_with_south_at_the_top(tmp_path: Path) -> None:
+    pixels = np.full((90, 90, 3), 90, np.uint8)
+    south_up = Affine(0.5, 0, 500_000, 0, 0.5, 5_300_000)
+    before = write(tmp_path / "before.tif", pixels, grid=south_up)
+    pixels[5:20, 5:20] = (190, 40, 30)
+    after = write(tmp_path / "after.tif", pixels, grid=south_up)
+    changes = changes_of(before.read_bytes(), after.read_bytes())
+    assert [feature["properties"]["position"] for feature in changes.geojson["features"]] == ["at the bottom left"]
+    assert "at the bottom left" in changes.sentence
 
 
 def test_of_very_many_polygons_the_largest_are_kept_and_the_others_counted(tmp_path: Path) -> None:

@@ -178,6 +178,27 @@ def test_another_coordinate_system_on_request(crs: str, tmp_path: Path) -> None:
     assert shifted.mean() > 2 * difference.mean()
 
 
+TURNED = Affine.translation(500_000, 5_300_000) @ Affine.rotation(20) @ Affine.scale(0.5, -0.5)
+
+
+@pytest.mark.parametrize(("before", "after"), [(TURNED, GRID), (GRID, TURNED), (TURNED, TURNED @ Affine.rotation(25))])
+@pytest.mark.parametrize("nodata", [None, 0])
+def test_a_turned_grid_moves_no_pixel(before: Affine, after: Affine, nodata: int | None, tmp_path: Path) -> None:
+    """Each pixel of the image before holds its column and row; what is read of them after is compared."""
+    rows, columns = np.mgrid[:300, :300]
+    pixels = np.stack([columns * 100 + 50, rows * 100 + 50, 0 * rows + 100], axis=2).astype(np.uint16)
+    paths = (write(tmp_path / f"{name}.tif", pixels, grid=grid, nodata=nodata) for name, grid in (
+        ("before", before), ("after", after)))  # fmt: skip
+    with SceneReader(open_scene(job(*paths, reproject=True, scaling=[0, 30000]))) as reader:
+        for window in (Window(0, 0, 300, 300), Window(140, 140, 60, 60)):
+            (values, valid), _ = reader._windows(window)
+            rows, columns = np.mgrid[0 : window.height, 0 : window.width] + 0.5
+            expected = np.array(~before @ after @ (columns + window.col_off, rows + window.row_off))
+            inside = valid & (expected > 1).all(axis=0) & (expected < 299).all(axis=0)
+            errors = abs(values[..., :2] / 100 - np.moveaxis(expected, 0, 2))[inside]
+            assert errors.max() < 0.03
+
+
 def test_of_unequal_extents_only_what_both_have_is_compared(tmp_path: Path) -> None:
     before = write(tmp_path / "before.tif", ground()[:SIDE, :80])
     after = write(tmp_path / "after.tif", ground()[:SIDE, 30 : 30 + SIDE], grid=GRID @ Affine.translation(30, 0))

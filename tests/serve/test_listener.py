@@ -162,13 +162,22 @@ def test_a_request_whose_client_leaves_is_cancelled(size: int, capfd: pytest.Cap
     ("request_bytes", "answered"),
     [
         (head(*[b"X: " + b"x" * 5000] * 4), True),
+        (head(*[b"X: x"] * 100), True),
         (head(b"X: " + b"x" * 2**24)[:-4], True),  # its end never comes
         (b"\r\n" * 2**16, True),
         (chunked(b"", 1)[:-2] + b"X: x\r\n" * 2**16 + b"\r\n", False),
         (chunked(b"", 1)[:-5] + b"1;" + b"x" * 2**20, False),
         (chunked(b"1\r\nx\r\n", 2000), False),
     ],
-    ids=["many lines", "a line without end", "empty lines", "many trailers", "a chunk's extension", "tiny chunks"],
+    ids=[
+        "long lines",
+        "many lines",
+        "a line without end",
+        "empty lines",
+        "many trailers",
+        "a chunk's extension",
+        "tiny chunks",
+    ],
 )
 def test_what_costs_more_than_a_head_may_is_refused_or_closed(request_bytes: bytes, answered: bool) -> None:
     with app() as served:

@@ -69,8 +69,9 @@ class Annotations:
             self.rejects.append({"pair_id": position, "error": error})
 
     def find(self, *names: str) -> str | None:
-        """The first of these files that exists."""
-        return next((name for name in names if (self.root / name).exists()), None)
+        """The first of these files or folders that exists; a FIFO or a device is none."""
+        paths = ((name, self.root / name) for name in names)
+        return next((name for name, path in paths if path.is_file() or path.is_folder()), None)
 
     def need(self, *names: str) -> str:
         """As :meth:`find`.

@@ -49,6 +49,8 @@ _ONE_VALUE = ("split", "change_type", "mask")
 """Columns in which the records of one pair must agree."""
 _DELIMITERS: tuple[str, ...] = (",", ";", "\t")
 _ARRAY_BEGIN = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*(?:\{|\]|$)")
+_MAX_HEADER = 100_000
+"""Most characters of a header: Python's parser of CSV takes no longer cell, and messages name its columns."""
 _HEAD = 64 * 1024
 """Bytes in which the begin of an array is looked for."""
 _BETWEEN = re.compile(r"[, \t\r\n]*")
@@ -214,6 +216,8 @@ class TableReader:
             text = decode_text(line).rstrip("\r\n")
         except ValueError as exc:
             raise ValueError(f"{name} is {exc}") from exc
+        if len(text) > _MAX_HEADER:
+            raise ValueError(f"{name} has a first line of {len(text):,} characters, which are no names of columns")
         headers = {mark: next(csv.reader([text], delimiter=mark, skipinitialspace=True), []) for mark in _DELIMITERS}
         headers = {mark: [column.strip() for column in header] for mark, header in headers.items()}
         delimiter = max(headers, key=lambda mark: len(KNOWN.intersection(headers[mark])))

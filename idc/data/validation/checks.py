@@ -15,6 +15,7 @@ from idc.data.pipeline import Batch, good_rows
 from idc.data.schema import NO_CHANGE, SPLITS
 from idc.data.validation.caption_statistics import CaptionCounter
 from idc.data.validation.duplicates import SharedImages, digest
+from idc.data.validation.near_copies import NearCopies
 from idc.data.validation.published import ALL
 from idc.data.validation.report import EXAMPLES, Problem
 
@@ -22,7 +23,7 @@ _FLAGS = {"true": True, "yes": True, "false": False, "no": False}
 
 
 class Checks:
-    """Checks chunk after chunk; memory is a few hundred bytes per pair.
+    """Checks chunk after chunk; memory is some thousand bytes per pair.
 
     Args:
         pictures: number of pairs of each split to choose for display.
@@ -36,7 +37,7 @@ class Checks:
         self.captions: dict[str, CaptionCounter] = {}
         self.problems: dict[str, Problem] = {}
         self.warnings: dict[str, Problem] = {}
-        self.shared = SharedImages()
+        self.shared, self.copies = SharedImages(), NearCopies()
         self.ids: set[bytes] = set()
         self.chunks = array("l")
         """The chunk of each pair of ``shared.pairs``."""
@@ -75,6 +76,9 @@ class Checks:
             _note(self.warnings, "blank caption", f"{pair_id}: {blank} of its captions", blank)
         keys = [_image_key(row, meta, role) for role in ("before", "after")]
         self.shared.add(pair_id, split, keys[0], keys[1])
+        for role, key in zip(("before", "after"), keys, strict=True):
+            if row[role] and key is not None:
+                self.copies.add(pair_id, split, row[role], key)
         changed = is_changed(row["change_type"], meta)
         if row["before_size"] is not None:
             self.different += row["before_size"] != row["after_size"]
@@ -129,6 +133,10 @@ class Checks:
         for (first, *others), splits in self.shared.duplicate_pairs():
             where = "/".join(dict.fromkeys(splits))
             _note(self.warnings, "same two images", f"{first}: also {', '.join(others)} ({where})", len(others))
+        for pair_id, split, other, earlier in self.copies.across_splits():
+            _note(
+                self.warnings, "near copies", f"{pair_id}: an image in {split} looks like one of {other} in {earlier}"
+            )
 
     def all_counts(self, of_the_reader: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
         """All counts: name -> split -> number, zero if a split has none."""

@@ -59,7 +59,8 @@ class ValidationFindings:
 
 
 def validate(job: ValidateJob, *, progress: bool = True) -> ValidationFindings:
-    """Read every pair once and check it; memory is a few hundred bytes per pair (ids, hashes), not its images.
+    """Read every pair once and check it; memory is some thousand bytes per pair (ids, hashes, thumbnails), not its
+    images.
 
     Raises:
         ValueError: there is nothing to read at ``job.pairs``.

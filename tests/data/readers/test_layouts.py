@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +61,17 @@ def test_an_import_recognises_the_format_and_stores_it(tmp_path: Path) -> None:
     assert prepare(tmp_path / "in", tmp_path / "out", "folder", follow_links=True) == manifest, "the same import"
     with pytest.raises(ValueError, match="is a data set folder already"):
         prepare(tmp_path / "out", tmp_path / "again", "auto")
+
+
+def test_a_fifo_is_no_annotation_file(tmp_path: Path) -> None:
+    """To open or read one may never return; this one has a writer and as much to read as is looked at."""
+    for name in ("splits.json", "change_captions.json"):
+        os.mkfifo(tmp_path / name)
+    pipes = [os.open(tmp_path / name, os.O_RDWR) for name in ("splits.json", "change_captions.json")]
+    try:
+        os.write(pipes[1], b'{"CLEVR_default_000000.png": []}'.ljust(2**16))
+        with pytest.raises(ValueError, match="no format matches its files"):
+            find_layout(tmp_path)
+    finally:
+        for pipe in pipes:
+            os.close(pipe)

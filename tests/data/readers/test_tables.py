@@ -121,3 +121,9 @@ def test_rows_are_read_from_where_they_are(tmp_path: Path, end: str) -> None:
     ]
     expected = [line.split(",")[3] for line in lines]
     assert rows == [(f"t.csv:{n + 3}", expected[n : n + 2]) for n in range(0, 4000, 2)]
+
+
+def test_a_first_line_of_a_million_columns_is_refused(tmp_path: Path) -> None:
+    for line in (",".join(map(str, range(10**6))), "x" * 200_000):
+        with pytest.raises(ValueError, match=r"t\.csv has a first line of .* characters, which"):
+            TableReader(files.locate(table(tmp_path, [], header=line)), "csv")

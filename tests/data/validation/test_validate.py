@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from idc.config import cli
 from idc.data.config import ImportJob, ValidateJob
@@ -63,6 +65,34 @@ def test_leaks_duplicates_and_unreadable_files(tmp_path: Path) -> None:
     text = validation_table(result)
     assert "p1 and p4 share one (train and test)" in text
     assert "NOT fit" in text
+
+
+def test_copies_in_another_format_or_size_are_named(tmp_path: Path) -> None:
+    """A photograph of training that is in the test split without loss, as JPEG and at half the size; others are not."""
+
+    def stored(image: Image.Image, format: str, **options: Any) -> bytes:
+        file = io.BytesIO()
+        image.save(file, format, **options)
+        return file.getvalue()
+
+    patterns = [np.random.default_rng(n).integers(0, 256, (6, 8, 3), np.uint8) for n in range(6)]
+    smooth = [Image.fromarray(pattern).resize((160, 120), Image.Resampling.BICUBIC) for pattern in patterns]
+    changed = smooth[0].copy()
+    changed.paste((255, 0, 0), (20, 20, 50, 50))
+    files = {"0.png": stored(smooth[0], "PNG"), "0.webp": stored(smooth[0], "WEBP", lossless=True)}
+    files |= {"0.jpg": stored(smooth[0], "JPEG", quality=80), "half.bmp": stored(smooth[0].resize((80, 60)), "BMP")}
+    files |= {f"{n}.png": stored(image, "PNG") for n, image in enumerate([changed, *smooth[1:]], 1)}
+    put(tmp_path, files)  # type: ignore[arg-type]
+    lines = ["pair_id,before,after,split", "t,0.png,2.png,train", "c,0.webp,3.png,test", "j,0.jpg,4.png,test"]
+    lines += ["h,half.bmp,5.png,val", "d,1.png,6.png,test"]
+    (tmp_path / "pairs.csv").write_text("\n".join(lines))
+    result = check(tmp_path / "pairs.csv").result
+    assert (result.ok, result.num_leaks) == (True, 0)
+    assert sorted(result.warnings["near copies"].examples) == [
+        "c: an image in test looks like one of h in val", "c: an image in test looks like one of t in train",
+        "h: an image in val looks like one of t in train", "j: an image in test looks like one of h in val",
+        "j: an image in test looks like one of t in train",
+    ]  # fmt: skip
 
 
 def test_the_same_two_images_and_blank_captions_are_warnings(tmp_path: Path) -> None:

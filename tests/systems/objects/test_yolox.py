@@ -238,6 +238,17 @@ def _refusals() -> dict[str, tuple[bytes, str]]:
             model(pooled, {"w": np.zeros(1)}, (1, 3, 96, 96), (1, 3), location=1),
             "keeps its weights in other files",
         ),
+        "numbers without an end": (b"\xff" * 2**20, "not an ONNX file"),
+        "many small fields": (message((7, b"\x08\0" * 600_000)), "more than 500,000 fields"),
+        "a field of many": (
+            model(pooled, {}, (1, 3, 96, 96), (1, 3)) + message((14, b"\x08\0" * 600_000)),
+            "more than",
+        ),
+        "a huge input": (simple(1, 3, 2**20, 2**20), "multiples of 32 up to 4096"),
+        "a long list of names": (
+            yolox_like(SIZE, *random_weights(4), {"names": '["a", "b", "c", "d"' + " " * 2**16 + "]"}),
+            "does not name them",
+        ),
         "YOLOv8": (yolox_like(SIZE, weights, biases, transposed=False), r"output is \(1, 9, 315\)"),
         "no objectness": (sure, "scores are not an objectness"),
         "language model": (simple("batch", "length"), r"its input is \(\?, \?\)"),
@@ -255,6 +266,36 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path, capfd: pytest.Captu
         load_detector(str(tmp_path / "net.onnx"))
     assert "\n" not in str(error.value)
     assert capfd.readouterr() == ("", "")
+
+
+ELSEWHERE = message((1, 1), (2, FLOAT), (13, message((1, "location"), (2, "/etc/passwd"))), (14, 1))
+SUBGRAPH = message((1, message((4, "Constant"), (5, message((1, "value"), (5, ELSEWHERE))))))
+VALUES = {
+    "a constant": (7, (1, (5, (5, ELSEWHERE)))),
+    "a constant without a location": (7, (1, (5, (5, message((8, "w"), (13, b"")))))),
+    "a list of tensors": (7, (1, (5, (10, ELSEWHERE)))),
+    "a subgraph": (7, (1, (5, (6, SUBGRAPH)))),
+    "one of several subgraphs": (7, (1, (5, (11, SUBGRAPH)))),
+    "a sparse constant": (7, (1, (5, (22, (1, ELSEWHERE))))),
+    "a list of sparse constants": (7, (1, (5, (23, (2, ELSEWHERE))))),
+    "a sparse weight": (7, (15, (1, ELSEWHERE))),
+    "a function": (25, (7, (5, (5, ELSEWHERE)))),
+    "a function's default": (25, (11, (5, ELSEWHERE))),
+    "training": (20, (1, (5, message((8, "w")) + ELSEWHERE))),
+    "a step of training": (20, (2, (1, (5, (5, ELSEWHERE))))),
+}
+"""Where a tensor may be in a file: numbers of fields, from the model to the tensor."""
+
+
+@pytest.mark.parametrize("where", VALUES)
+def test_values_in_other_files_are_refused_wherever_they_are(tmp_path: Path, where: str) -> None:
+    def nested(path: Any) -> bytes:
+        return path if isinstance(path, bytes) else message((path[0], nested(path[1])))
+
+    data = yolox_like(SIZE, *random_weights(2)) + nested(VALUES[where])  # protobuf joins two graphs of a file
+    (tmp_path / "net.onnx").write_bytes(data)
+    with pytest.raises(ValueError, match=r"net\.onnx keeps its weights in other files, which are not read"):
+        load_detector(str(tmp_path / "net.onnx"))
 
 
 def test_a_file_is_identified_by_its_contents(tmp_path: Path) -> None:

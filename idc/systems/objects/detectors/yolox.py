@@ -21,6 +21,8 @@ from idc.systems.objects.detectors.contract import COCO_NAMES, Detections, detec
 from idc.training.hashing import file_hash
 
 _STRIDES = (8, 16, 32)
+_MAX_SIDE = 4096
+"""Longest side of the input, which a file of some hundred bytes may choose."""
 _GREY = 114
 """Value of the input beside the image."""
 _OVERLAP = 0.45
@@ -124,10 +126,12 @@ def _input_size(path: Path, header: OnnxHeader) -> tuple[int, int]:
     if len(shapes) != 1 or len(shapes[0]) != 4 or shapes[0][1] != 3 or shapes[0][0] not in (1, None):
         shown = " and ".join(str(shape).replace("None", "?") for shape in shapes)
         raise _refused(path, f"its input is {shown}, that of YOLOX is (1, 3, height, width)")
-    height, width = shapes[0][2:]
-    if height is None or width is None or height % _STRIDES[-1] or width % _STRIDES[-1]:
+    height, width = (side or 0 for side in shapes[0][2:])
+    if any(side % _STRIDES[-1] or not 0 < side <= _MAX_SIDE for side in (height, width)):
         raise _refused(
-            path, f"its input has no fixed height and width in multiples of {_STRIDES[-1]}; export it with them"
+            path,
+            f"its input has no fixed height and width in multiples of {_STRIDES[-1]} up to {_MAX_SIDE}; export it with "
+            "them",
         )
     return height, width
 
@@ -144,8 +148,9 @@ def _cells(size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
 
 def _class_names(path: Path, header: OnnxHeader, count: int) -> tuple[str, ...]:
     """The names that the file's own notes list (``names``), else those of COCO for as many classes."""
+    text = header.metadata.get("names", "()")
     try:
-        listed = ast.literal_eval(header.metadata.get("names", "()"))
+        listed = ast.literal_eval(text) if len(text) <= _MAX_NAMES else ()
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         listed = ()
     if isinstance(listed, dict) and all(str(key).isdigit() for key in listed):
@@ -167,8 +172,23 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 """Kinds of fields in protobuf's wire format."""
 _GRAPH, _METADATA = 7, 14
 _INITIALIZER, _INPUT, _OUTPUT = 5, 11, 12
-_NAME, _LOCATION = 8, 14
-"""Of a tensor; with a location its values are in another file."""
+_NAME, _EXTERNAL_DATA, _LOCATION = 8, 13, 14
+"""Of a tensor; with one of the last two its values are in another file, which OpenCV would open."""
+_PARTS: dict[str, dict[int, str]] = {
+    "model": {_GRAPH: "graph", 20: "training", 25: "function"},
+    "training": {1: "graph", 2: "graph"},
+    "function": {7: "node", 11: "attribute"},
+    "graph": {1: "node", _INITIALIZER: "tensor", 15: "sparse"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse": {1: "tensor", 2: "tensor"},
+    "tensor": {},
+}
+"""Messages of onnx.proto with tensors in them: the numbers of the fields that lead to them, and their messages."""
+_MAX_FIELDS = 500_000
+"""Most fields that are read, in a loop in Python."""
+_MAX_NAMES = 2**16
+"""Most characters of a list of classes: Python's parser takes hundreds of bytes for each."""
 
 
 class OnnxHeader(NamedTuple):
@@ -180,63 +200,87 @@ class OnnxHeader(NamedTuple):
 
 
 def read_onnx_header(path: Path) -> OnnxHeader:
-    """The header of a file; ValueError if it is not an ONNX file."""
+    """The header of a file; ValueError if it is not an ONNX file, or has values in other files."""
+    fields = _Fields()
     try:
-        model = list(_fields(memoryview(path.read_bytes())))
-        graph = [field for number, value in model if number == _GRAPH for field in _fields(value)]
-        tensors = [dict(_fields(value)) for number, value in graph if number == _INITIALIZER]
-        weights = {_text(tensor[_NAME]) for tensor in tensors}
+        data = memoryview(path.read_bytes())
+        elsewhere = _has_values_elsewhere(fields, data)
+        model = list(fields(data))
+        graph = [field for number, value in model if number == _GRAPH for field in fields(value)]
+        weights = {_text(dict(fields(value))[_NAME]) for number, value in graph if number == _INITIALIZER}
         inputs, outputs = (
-            dict(_name_and_shape(value) for number, value in graph if number == kind) for kind in (_INPUT, _OUTPUT)
+            dict(_name_and_shape(fields, value) for number, value in graph if number == kind)
+            for kind in (_INPUT, _OUTPUT)
         )
-        pairs = [dict(_fields(value)) for number, value in model if number == _METADATA]
+        pairs = [dict(fields(value)) for number, value in model if number == _METADATA]
         metadata = {_text(pair[1]): _text(pair.get(2, memoryview(b""))) for pair in pairs}
     except (LookupError, ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not an ONNX file, or only a part of one") from error
+        limit = f", or has more than {_MAX_FIELDS:,} fields" if fields.left < 0 else ", or only a part of one"
+        raise ValueError(f"{path} is not an ONNX file{limit}") from error
     if not inputs or not outputs:
         raise ValueError(f"{path} is not an ONNX file, or only a part of one")
-    if any(any(tensor.get(_LOCATION, b"")) for tensor in tensors):
+    if elsewhere:
         raise ValueError(f"{path} keeps its weights in other files, which are not read")
     # Older files list their weights among the inputs.
     return OnnxHeader({name: shape for name, shape in inputs.items() if name not in weights}, outputs, metadata)
 
 
-def _fields(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Fields of a message; a varint as its bytes."""
-    position = 0
-    while position < len(data):
-        key, position = _varint(data, position)
-        kind, start = key & 7, position
-        if kind == _VARINT:
-            _, position = _varint(data, position)
-        elif kind == _BYTES:
-            size, start = _varint(data, position)
-            position = start + size
-        elif kind in (_FIXED32, _FIXED64):
-            position += 4 if kind == _FIXED32 else 8
-        else:
-            raise ValueError("no such kind of field")
-        if position > len(data):
-            raise ValueError("a field is cut off")
-        yield key >> 3, data[start:position]
+def _has_values_elsewhere(fields: _Fields, data: memoryview) -> bool:
+    """Whether any tensor of a model has its values in another file: weights, constants in nodes, in their subgraphs."""
+    pending = [("model", data)]
+    while pending:
+        kind, message = pending.pop()
+        for number, value in fields(message):
+            if kind == "tensor" and (number == _EXTERNAL_DATA or (number == _LOCATION and any(value))):
+                return True
+            if number in _PARTS[kind]:
+                pending.append((_PARTS[kind][number], value))
+    return False
+
+
+class _Fields:
+    """Reads the fields of messages, ``left`` of them."""
+
+    def __init__(self) -> None:
+        self.left = _MAX_FIELDS
+
+    def __call__(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
+        """Numbers and values of the fields of a message; a varint as its bytes."""
+        position = 0
+        while position < len(data):
+            self.left -= 1
+            key, position = _varint(data, position)
+            kind, start = key & 7, position
+            if kind == _VARINT:
+                _, position = _varint(data, position)
+            elif kind == _BYTES:
+                size, start = _varint(data, position)
+                position = start + size
+            elif kind in (_FIXED32, _FIXED64):
+                position += 4 if kind == _FIXED32 else 8
+            else:
+                raise ValueError("no such kind of field")
+            if position > len(data) or self.left < 0:
+                raise ValueError("a field is cut off, or one too many")
+            yield key >> 3, data[start:position]
 
 
 def _varint(data: memoryview, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
+    value = 0
+    for shift in range(0, 70, 7):
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift
-        shift += 7
         if byte < 0x80:
             return value, position
+    raise ValueError("a number of more than 64 bits")
 
 
-def _name_and_shape(value_info: memoryview) -> tuple[str, tuple[int | None, ...]]:
-    fields = dict(_fields(value_info))
-    tensor = dict(_fields(dict(_fields(fields[2]))[1]))
-    sizes = [dict(_fields(size)).get(1) for number, size in _fields(tensor.get(2, memoryview(b""))) if number == 1]
-    return _text(fields[1]), tuple(None if size is None else _varint(size, 0)[0] for size in sizes)
+def _name_and_shape(fields: _Fields, value_info: memoryview) -> tuple[str, tuple[int | None, ...]]:
+    parts = dict(fields(value_info))
+    tensor = dict(fields(dict(fields(parts[2]))[1]))
+    sizes = [dict(fields(size)).get(1) for number, size in fields(tensor.get(2, memoryview(b""))) if number == 1]
+    return _text(parts[1]), tuple(None if size is None else _varint(size, 0)[0] for size in sizes)
 
 
 def _text(data: memoryview) -> str:
