@@ -69,6 +69,13 @@ class ServedCaptioner:
             return str(error)
         return None
 
+    def alone(self, pair: DecodedPair, options: Options) -> bool:
+        """Whether a pair gains nothing from others in its batch, which it would have to wait for."""
+        if isinstance(pair.pixels, Fault) or (pair.dialogue is not None and self._can_answer):
+            return False
+        pixels = pair.pixels
+        return options.objects == "always" or not self.captioner.gains_from_batch(*pixels.images, pixels.counted)
+
     def caption(self, pairs: Sequence[DecodedPair], options: Options) -> list[PairResult]:
         """One result per pair, of any sizes; a faulty pair does not affect the others."""
         results: dict[int, PairResult] = {}
