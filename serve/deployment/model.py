@@ -46,8 +46,13 @@ class Model:
         self._resolver = Resolver(config.tracking_uri, config.loading.objects)
         self._decoders = Decoders(max(2, round(config.scaling.cpus)), limits.decode_s, limits.image_pixels)
         self._room = PixelRoom(_IMAGES * limits.image_pixels)
-        self._batcher: Batcher[tuple[ServedCaptioner, Options, int], DecodedPair, PairResult] = Batcher(
-            lambda key, pairs: key[0].caption(pairs, key[1]), max_pairs, threads=threads
+        call = lambda key, pairs: key[0].caption(pairs, key[1])  # noqa: E731
+        self._batcher: Batcher[tuple[ServedCaptioner, Options], DecodedPair, PairResult] = Batcher(
+            call, max_pairs, threads=threads
+        )
+        # In threads of their own: such a pair may take seconds, which others of a quick model do not wait for.
+        self._alone: Batcher[tuple[ServedCaptioner, Options], DecodedPair, PairResult] = Batcher(
+            call, 1, threads=threads
         )
         self._pairs = 0  # accepted and without a result
         self._captioners: dict[str, ServedCaptioner] = {}
@@ -153,11 +158,11 @@ class Model:
         try:
             async with self._room.taken(pair):
                 decoded = (await self._decoders.pair(pair))._replace(on_text=on_text)
+                alone = await asyncio.to_thread(captioner.alone, decoded, options)
                 if together is not None:
                     await together.wait()
-                # What gains nothing from a batch has a key of its own, and is answered as soon as it is done.
-                alone = decoded if await asyncio.to_thread(captioner.alone, decoded, options) else None
-                [result] = await self._batcher.submit((captioner, options, id(alone)), [decoded])
+                batcher = self._alone if alone else self._batcher
+                [result] = await batcher.submit((captioner, options), [decoded])
                 return replace(result, version=version)
         finally:
             self._pairs -= 1
@@ -169,6 +174,8 @@ class Model:
     async def check_health(self) -> None:
         """Make Serve replace this replica if a batch or the decoding of an image does not end."""
         most = 2 * self._config.limits.timeout_s
-        for name, since in (("a batch", self._batcher.running_since), ("decoding", self._decoders.running_since)):
+        running = {"a batch": self._batcher, "a pair": self._alone, "decoding": self._decoders}
+        for name, worker in running.items():
+            since = worker.running_since
             if since is not None and asyncio.get_running_loop().time() - since > most:
                 raise RuntimeError(f"{name} has been running for more than {most:g} s")

@@ -275,12 +275,15 @@ async def test_a_stream_that_nobody_reads_gives_its_places_back_and_keeps_its_ev
 # -- the replica
 
 
-def replica_of(captioner: ServedCaptioner) -> Model:
-    """Without Ray."""
+def replica_of(captioner: ServedCaptioner, **others: ServedCaptioner) -> Model:
+    """Without Ray; ``captioner`` is that of the model ``demo``."""
     replica = Model.__new__(Model)
-    replica._statuses, replica._captioners = {"demo": ModelStatus("demo", "1")}, {"demo": captioner}
+    replica._captioners = {"demo": captioner, **others}
+    replica._statuses = {name: ModelStatus(name, "1") for name in replica._captioners}
     replica._decoders, replica._room, replica._pairs = Decoders(2, 60), PixelRoom(10**8), 0
-    replica._batcher = Batcher(lambda key, pairs: key[0].caption(pairs, key[1]), 16, threads=1)
+    replica._batcher, replica._alone = (
+        Batcher(lambda key, pairs: key[0].caption(pairs, key[1]), most, threads=1) for most in (16, 1)
+    )
     return replica
 
 
@@ -314,6 +317,31 @@ async def test_each_pair_is_answered_when_it_is_done() -> None:
     await asyncio.to_thread(begun.acquire, timeout=60)  # the next one has begun, and is held back
     go_on.release(2)
     assert {first} | {index async for part in results for index, _ in part} == {0, 1, 2}
+
+
+@in_loop
+async def test_callers_of_a_quick_model_do_not_wait_for_a_pair_that_takes_long() -> None:
+    """Of ``objects``, or of a trained model to which it is unfamiliar, so that ``objects`` is asked too."""
+    slow, quick = ServedCaptioner(REGIONS), ServedCaptioner(SHIPPED, LoadConfig(objects=ObjectsConfig(detector="none")))
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def hostile(pairs: Any, options: Options) -> list[PairResult]:
+        begun.release()
+        assert go_on.wait(60)
+        return [PairResult(error="pair: it took long")]
+
+    slow.caption = hostile  # type: ignore[method-assign]
+    replica = replica_of(slow, quick=quick)
+    hung = asyncio.create_task(replica.caption_pair("demo", EncodedPair(*DISKS), Options()))
+    await asyncio.to_thread(begun.acquire, timeout=60)
+    described = await replica.caption_pair("quick", EncodedPair(*RENDERED), Options())
+    assert isinstance(described, PairResult)
+    assert described.captions
+    assert not hung.done()
+    unfamiliar = [await replica._decoders.pair(EncodedPair(*pair)) for pair in (BOTTLES, RENDERED)]
+    assert [quick.alone(pair, Options()) for pair in unfamiliar] == [True, False]
+    go_on.set()
+    assert (await hung).error == "pair: it took long"  # type: ignore[union-attr]
 
 
 # -- decoders
@@ -380,7 +408,8 @@ async def test_an_image_that_is_given_up_or_crashes_its_decoder_leaves_room_for_
 async def test_health_watches_decoding() -> None:
     replica = Model.__new__(Model)  # without Ray
     replica._config = local_config({"demo": "artifact"}, limits={"timeout_s": 0.01})
-    replica._batcher, replica._decoders = Batcher(lambda key, items: [], 1), Decoders(1, 1000)
+    replica._decoders = Decoders(1, 1000)
+    replica._batcher = replica._alone = Batcher(lambda key, items: [], 1)
     await replica.check_health()
     hung = asyncio.create_task(replica._decoders.pair(SLOW))
     await happens(lambda: replica._decoders.running_since is not None)
