@@ -11,7 +11,6 @@ from idc.captioning.contract import Answer, Candidate, Description
 from idc.captioning.counted import Box
 from idc.data.schema import IMAGE, Turn
 
-Item = TypeVar("Item")
 Value = TypeVar("Value")
 TextCallback = Callable[[str], None]
 """Called with each further piece of an answer's text."""
@@ -156,14 +155,14 @@ class Done(Generic[Value]):
 
 
 async def pieces(
-    run: Callable[[Callable[[Item], None]], Coroutine[Any, Any, Value]],
-) -> AsyncGenerator[Item | Done[Value], None]:
+    run: Callable[[Callable[[Any], None]], Coroutine[Any, Any, Value]],
+) -> AsyncGenerator[Any | Done[Value], None]:
     """The items with which ``run(put)`` calls ``put``, from any thread, each at once; then its result, or what it
     raises. It runs on while nobody asks for the next item. When the generator is closed, the coroutine is cancelled."""
     loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[tuple[Item] | None] = asyncio.Queue()
+    queue: asyncio.Queue[tuple[Any] | None] = asyncio.Queue()
 
-    def put(item: Item) -> None:
+    def put(item: Any) -> None:
         loop.call_soon_threadsafe(queue.put_nowait, (item,))
 
     task = loop.create_task(run(put))

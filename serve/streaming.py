@@ -48,10 +48,10 @@ async def respond_events(context: RequestContext, events: Events, error_name: st
     Raises:
         Exception: what ``events`` raises before its first event, if it does so within ``STATUS_S``.
     """
-    places = context.cleanup.pop_all()
+    slots = context.cleanup.pop_all()
 
     async def work(put: Callable[[bytes], None]) -> None:
-        async with places, aclosing(events):
+        async with slots, aclosing(events):
             async for event in events:
                 put(event)
 
@@ -62,7 +62,7 @@ async def respond_events(context: RequestContext, events: Events, error_name: st
         pending.cancel()  # ends the generator where it waits
         await asyncio.gather(pending, return_exceptions=True)
         await ready.aclose()
-        await places.aclose()  # the work may not have begun
+        await slots.aclose()  # the work may not have begun
 
     async def body() -> Events:
         nonlocal pending

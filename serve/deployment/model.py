@@ -174,8 +174,10 @@ class Model:
     async def check_health(self) -> None:
         """Make Serve replace this replica if a batch or the decoding of an image does not end."""
         most = 2 * self._config.limits.timeout_s
-        running = {"a batch": self._batcher, "a pair": self._alone, "decoding": self._decoders}
-        for name, worker in running.items():
-            since = worker.running_since
+        running = {
+            "a batch": self._batcher.running_since, "a pair": self._alone.running_since,
+            "decoding": self._decoders.running_since,
+        }  # fmt: skip
+        for name, since in running.items():
             if since is not None and asyncio.get_running_loop().time() - since > most:
                 raise RuntimeError(f"{name} has been running for more than {most:g} s")
