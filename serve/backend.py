@@ -154,20 +154,22 @@ class Done(Generic[Value]):
     value: Value
 
 
-async def pieces(run: Callable[[TextCallback], Coroutine[Any, Any, Value]]) -> AsyncGenerator[str | Done[Value], None]:
-    """The texts with which ``run(on_text)`` calls ``on_text``, from any thread, each at once; then its result, or what
-    it raises. When the generator is closed, the coroutine is cancelled."""
+async def pieces(
+    run: Callable[[Callable[[Any], None]], Coroutine[Any, Any, Value]],
+) -> AsyncGenerator[Any | Done[Value], None]:
+    """The items with which ``run(put)`` calls ``put``, from any thread, each at once; then its result, or what it
+    raises. It runs on while nobody asks for the next item. When the generator is closed, the coroutine is cancelled."""
     loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[str | None] = asyncio.Queue()
+    queue: asyncio.Queue[tuple[Any] | None] = asyncio.Queue()
 
-    def on_text(text: str) -> None:
-        loop.call_soon_threadsafe(queue.put_nowait, text)
+    def put(item: Any) -> None:
+        loop.call_soon_threadsafe(queue.put_nowait, (item,))
 
-    task = loop.create_task(run(on_text))
+    task = loop.create_task(run(put))
     task.add_done_callback(lambda _: queue.put_nowait(None))
     try:
-        while (text := await queue.get()) is not None:
-            yield text
+        while (entry := await queue.get()) is not None:
+            yield entry[0]
         yield Done(await task)
     finally:
         task.cancel()

@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -35,10 +35,12 @@ class Batcher(Generic[Key, Item, Result]):
     the oldest first.
 
     Args:
-        call: ``call(key, items)`` returns one result per item. Its failure is that of all callers that share it.
+        call: ``call(key, items)`` returns one result per item, or yields each with its index as soon as it has it. Its
+            failure is that of all callers that still wait for it.
         max_items: maximal number of items per call.
         wait_s: how long items wait for others while calls with their key are under way.
-        threads: call ``call`` in so many threads, and at most as often at once; 0: it is a coroutine function.
+        threads: call ``call``, which returns, in so many threads, and at most as often at once; 0: it is an
+            asynchronous generator.
     """
 
     def __init__(
@@ -128,15 +130,20 @@ class Batcher(Generic[Key, Item, Result]):
 
     async def _answer(self, key: Key, batch: list[_Waiting[Item, Result]]) -> None:
         items = [entry.item for entry in batch]
-        results: Awaitable[Sequence[Result]] = (
-            self._call(key, items)
-            if self._threads is None
-            else asyncio.get_running_loop().run_in_executor(self._threads, self._call, key, items)
-        )
+
+        def answer(index: int, result: Result) -> None:
+            if not batch[index].done.done():
+                batch[index].done.set_result(result)
+
         try:
-            for entry, result in zip(batch, await results, strict=True):
-                if not entry.done.done():
-                    entry.done.set_result(result)
+            if self._threads is None:
+                async for index, result in self._call(key, items):
+                    answer(index, result)
+            else:
+                loop = asyncio.get_running_loop()
+                for index, result in enumerate(await loop.run_in_executor(self._threads, self._call, key, items)):
+                    answer(index, result)
+            assert all(entry.done.done() for entry in batch), "a call without a result for each of its items"
         except Exception as error:
             for entry in batch:
                 if not entry.done.done():

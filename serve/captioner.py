@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from idc.captioning.apply import CaptionedPair, DescribeOptions, Fault, Pixels, describe_batch, with_objects
+from idc.captioning.calibration import AssessedCaptioner
 from idc.captioning.class_counts import count_classes
 from idc.captioning.contract import MAP_SIDE, Description, draw_map, equal_outside, require
 from idc.captioning.loading import DEFAULTS, AutoCaptioner, CaptionerLoader, LoadConfig
@@ -68,6 +69,16 @@ class ServedCaptioner:
         except ValueError as error:
             return str(error)
         return None
+
+    def alone(self, pair: DecodedPair, options: Options) -> bool:
+        """Whether a pair gains nothing from others in its batch, which it would have to wait for."""
+        if isinstance(pair.pixels, Fault) or (pair.dialogue is not None and self._can_answer):
+            return False
+        if options.objects == "always":
+            return True
+        if options.objects == "never" and isinstance(self.captioner, AssessedCaptioner):
+            return False
+        return not self.captioner.gains_from_batch(*pair.pixels.images, pair.pixels.counted)
 
     def caption(self, pairs: Sequence[DecodedPair], options: Options) -> list[PairResult]:
         """One result per pair, of any sizes; a faulty pair does not affect the others."""

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import weakref
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
@@ -31,6 +31,11 @@ _NAME = "bytes of a request"
 Decoded = TypeVar("Decoded")
 _LIGHT_BYTES, _LIGHT_PIXELS = 2**18, 2**20
 """An image of at most so many takes a fraction of a second, whatever is in it: it is decoded in a thread."""
+
+
+def is_light(pair: EncodedPair) -> bool:
+    """Whether the images of a pair are small: they are decoded in a moment, and need no :class:`PixelRoom`."""
+    return pair.pixels <= 2 * _LIGHT_PIXELS
 
 
 class DecodedPair(NamedTuple):
@@ -88,7 +93,8 @@ class Decoders:
                 for parts in (pair.ignore, pair.only)
             ]
             try:
-                return DecodedPair(pixels.counting(ignore, only), pair.dialogue, grid=grid)
+                pixels = await self._timed(self._light, pixels.counting, ignore, only)
+                return DecodedPair(pixels, pair.dialogue, grid=grid)
             except ValueError as error:
                 raise ImageError("not possible", str(error)) from None
         except ImageError as error:
@@ -140,20 +146,11 @@ class PixelRoom:
         self._turn = asyncio.Lock()  # first come, first served
         self._left = asyncio.Event()
 
-    def groups(self, pairs: Sequence[EncodedPair]) -> list[list[EncodedPair]]:
-        """The pairs in order, in groups that fill half of the room: while the model has one, the next is decoded."""
-        groups: list[list[EncodedPair]] = []
-        for pair in pairs:
-            if groups and _needed([*groups[-1], pair]) <= self._pixels // 2:
-                groups[-1].append(pair)
-            else:
-                groups.append([pair])
-        return groups
-
     @asynccontextmanager
-    async def taken(self, pairs: Sequence[EncodedPair]) -> AsyncIterator[None]:
-        """Wait for room for all these pairs; it is theirs inside the ``with``."""
-        if not (pixels := _needed(pairs)):
+    async def taken(self, pair: EncodedPair) -> AsyncIterator[None]:
+        """Wait for room for a pair; it has it inside the ``with``."""
+        pixels = pair.pixels
+        if is_light(pair):
             yield
             return
         async with self._turn:
@@ -166,10 +163,6 @@ class PixelRoom:
         finally:
             self._taken -= pixels
             self._left.set()
-
-
-def _needed(pairs: Sequence[EncodedPair]) -> int:
-    return sum(pair.pixels for pair in pairs if pair.pixels > 2 * _LIGHT_PIXELS)
 
 
 class _Process:

@@ -22,6 +22,7 @@ import traceback
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
 
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -47,7 +48,8 @@ _DOCS_POLICY = (
 )
 """Content-Security-Policy of FastAPI's page of all routes: its scripts come from a public address."""
 _MAX_ELEMENTS = 200_000
-"""Most commas of a JSON body; more elements take seconds and gigabytes to parse."""
+"""Most commas and opening brackets of a JSON body, at least one for each value, and percent signs of a form without
+files; more take seconds and gigabytes to parse."""
 _CLIENT_LEFT = 499
 """Status in logs and metrics of a request whose client left before the response began; nginx has the same."""
 _SUCCESSOR_S = 5
@@ -161,10 +163,14 @@ class RequestMiddleware:
                 context.caller = caller_of(self._auth, client[0] if client else None, headers, is_open)
                 if not is_open:  # links and bookmarks lead to the page
                     check_origin(headers, self._auth.origins)
+                kind = headers.get("content-type", "").lower()
+                # As the parser of forms reads it, which would decode with any codec of Python, quadratic ones too.
+                if parse_options_header(kind)[1].get(b"charset", b"utf-8").lower() not in (b"utf-8", b"utf8"):
+                    raise _not_utf_8()
                 length = headers.get("content-length", "0")
                 if not length.isdecimal() or float(length) > self._max_body:
                     raise self._too_large()
-                is_json = not headers.get("content-type", "").startswith("multipart/")
+                is_json = not kind.startswith("multipart/")
                 with nullcontext() if path == ALIVE else self._drain.request():
                     await self._app(scope, self._counted(receive, context, is_json), send_out)
             except Exception as error:
@@ -218,16 +224,22 @@ class RequestMiddleware:
             context.body_bytes += len(body)
             self._in_flight.add(len(body))
             context.body_ended = not message.get("more_body", False)
-            elements += body.count(b",") if is_json else 0
+            if is_json and b"\0" in body:  # UTF-16 or UTF-32, which Python's parser of JSON takes too
+                raise _not_utf_8()
+            elements += sum(map(body.count, b",[{%")) if is_json else 0
             if context.body_bytes > self._max_body:
                 raise self._too_large()
             if elements > _MAX_ELEMENTS:
-                raise ApiError(413, "json_too_long", f"the JSON body has more than {_MAX_ELEMENTS:,} elements")
+                raise ApiError(413, "json_too_long", f"the body has more than {_MAX_ELEMENTS:,} elements")
             if self._in_flight.now > self._limits.waiting_bytes:
                 raise busy("too many large requests are in progress; try again")
             return message
 
         return counted
+
+
+def _not_utf_8() -> ApiError:
+    return ApiError(415, "not_utf_8", "the body is not UTF-8, or its Content-Type names another charset; send UTF-8")
 
 
 def caller_of(auth: AuthConfig, address: str | None, headers: Headers, is_open: bool = False) -> str:

@@ -81,6 +81,9 @@ class RequestPairReader:
         """
         ignore, ignored = await self._parts(job.ignore, "ignore")
         only, counted = await self._parts(job.only, "only")
+        if (masked := ignored + counted) > (most := 2 * self._limits.image_pixels):  # as the images of a pair may have
+            why = f"the masks have {masked:,} pixels; the limit is {most:,} together; send fewer or smaller ones"
+            raise _refused("ignore" if ignored else "only", "too_many_pixels", why, 413)
 
         async def read(pair: PairSource) -> EncodedPair | str:
             try:
@@ -89,7 +92,7 @@ class RequestPairReader:
                 if job.single:
                     raise
                 return error.message
-            return EncodedPair(files[0], files[1], pair.dialogue, both, pixels + ignored + counted, ignore, only)
+            return EncodedPair(files[0], files[1], pair.dialogue, both, pixels + masked, ignore, only)
 
         return [await read(*job.pairs)] if job.single else await asyncio.gather(*map(read, job.pairs))
 

@@ -118,6 +118,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._answering: asyncio.Task[None] | None = None  # of the same request, until it is answered
         self._reading: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
+        self._patience_s = self._limits.timeout_s  # how long the running response may still wait for its client
 
     # -- the connection
 
@@ -150,11 +151,12 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._writing = self.loop.call_later(self._limits.timeout_s, self.close_now)
+        self._writing = self.loop.call_later(self._patience_s, self.close_now)
 
     def resume_writing(self) -> None:
         super().resume_writing()
         if self._writing is not None:
+            self._patience_s = self._writing.when() - self.loop.time()
             self._writing.cancel()
 
     # -- incoming data
@@ -226,7 +228,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.flow.resume_reading()  # paused by a large last piece, uvicorn would not notice that the client leaves
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._running = cycle
+        self._running, self._patience_s = cycle, self._limits.timeout_s
 
         async def send_out(message: ASGISendEvent) -> None:
             if message["type"] == "http.response.start" and self.cycle is cycle and self._in_body:

@@ -21,6 +21,8 @@ _MAX_BEAMS = 8
 """Most captions of a pair, and widest search."""
 _MAX_PARTS = 64
 """Most boxes and masks of ``ignore``, and of ``only``."""
+_BOX_CHARS = 256
+"""Characters of a box as a text, on average."""
 _SEARCHED = "texts are searched for, not sampled"
 
 
@@ -39,6 +41,9 @@ class _Open(BaseModel):
 def _parts(values: Any) -> tuple[Any, ...]:
     """Boxes, and masks as files or data URLs, of the values of a field."""
     values = values if isinstance(values, list | tuple) else [values]
+    texts = [value for value in values if isinstance(value, str) and not value.startswith("data:")]
+    if len(values) > _MAX_PARTS or sum(map(len, texts)) > _MAX_PARTS * _BOX_CHARS:  # before they are parsed
+        raise ValueError(f"more than {_MAX_PARTS} boxes and masks, or {_BOX_CHARS} characters for each as a text")
     masks = [value for value in values if hasattr(value, "read")]
     parts = (*parts_of([value for value in values if not hasattr(value, "read")]), *masks)
     if len(parts) > _MAX_PARTS:
@@ -116,7 +121,7 @@ class Message(_Open):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Annotated[
         list[Part] | None, _text_as(lambda text: {"type": "text", "text": text}, str | list[Part] | None)
-    ] = None
+    ] = Field(None, fail_fast=True)
     """A text or parts; the last two images of all messages are the pair. Messages of tools are not read."""
 
 
@@ -146,7 +151,7 @@ class ChatRequest(_Open):
 
     model: str | None = Field(None, max_length=200)
     """A model name from ``GET /v1/models``; by default the first."""
-    messages: list[Message] = Field(min_length=1)
+    messages: list[Message] = Field(min_length=1, fail_fast=True)
     """The conversation; its last two images are the pair, before first."""
     n: _Beams | None = None
     """Number of different captions, each a choice; fewer if the search finds fewer. To a text there is one answer."""
@@ -164,7 +169,7 @@ class ChatRequest(_Open):
     """Only 0; likewise."""
     frequency_penalty: Annotated[float | None, _only(None, 0, why=_SEARCHED)] = None
     """Only 0; likewise."""
-    logit_bias: Annotated[dict[str, float] | None, _only(None, {}, why=_SEARCHED)] = None
+    logit_bias: Annotated[dict[str, Any] | None, _only(None, {}, why=_SEARCHED)] = None
     """Only empty; likewise."""
     stream: bool | None = None
     """Respond in chunks, by server-sent events."""

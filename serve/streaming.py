@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import Any
 
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 from pydantic_core import to_json
 from starlette.responses import Response
 
+from serve.backend import Done, pieces
 from serve.errors import ApiError, internal_error
 from serve.log import RequestContext
 
@@ -39,17 +41,28 @@ async def respond(context: RequestContext, answer: dict[str, Any]) -> Response:
 async def respond_events(context: RequestContext, events: Events, error_name: str | None = None) -> EventSourceResponse:
     """A stream of ``events``; an error in them becomes a last event of the name ``error_name``, and is recorded.
 
-    With the end of the request, also when its client leaves, the generator is closed, which ends the work behind it.
+    The work behind them does not wait for a client that reads slowly; at its end the places in the queue are free, as
+    in :func:`respond`. With the end of the request, also when its client leaves, the generator is closed, which ends
+    the work.
 
     Raises:
         Exception: what ``events`` raises before its first event, if it does so within ``STATUS_S``.
     """
-    pending = asyncio.ensure_future(anext(events, None))
+    slots = context.cleanup.pop_all()
+
+    async def work(put: Callable[[bytes], None]) -> None:
+        async with slots, aclosing(events):
+            async for event in events:
+                put(event)
+
+    ready = pieces(work)
+    pending = asyncio.ensure_future(anext(ready))
 
     async def end() -> None:
         pending.cancel()  # ends the generator where it waits
         await asyncio.gather(pending, return_exceptions=True)
-        await events.aclose()
+        await ready.aclose()
+        await slots.aclose()  # the work may not have begun
 
     async def body() -> Events:
         nonlocal pending
@@ -57,10 +70,10 @@ async def respond_events(context: RequestContext, events: Events, error_name: st
             while True:
                 while not (await asyncio.wait({pending}, timeout=KEEP_ALIVE_S))[0]:
                     yield KEEPALIVE_COMMENT
-                if (event := pending.result()) is None:
+                if isinstance(event := pending.result(), Done):
                     return
                 yield event
-                pending = asyncio.ensure_future(anext(events, None))
+                pending = asyncio.ensure_future(anext(ready))
         except Exception as error:
             if not isinstance(error, ApiError):
                 context.failure = traceback.format_exc()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,21 +42,22 @@ def parts_of(value: Any) -> list[Box | str]:
                 raise ValueError(
                     f"{value!r:.80} cannot be read ({error}); give {_BOX_HELP}, or a list of them"
                 ) from None
-        return [_box(text.split(","))] if _BOX_TEXT.fullmatch(text) else [value]
+        return [_box(text)] if _BOX_TEXT.fullmatch(text) else [value]
     if isinstance(value, Sequence):
         if value and not isinstance(value[0], str | Sequence):
             return [_box(value)]
         return [part for item in value for part in (parts_of(item) if isinstance(item, str) else [_box(item)])]
-    raise ValueError(f"{value!r:.80} is neither a box ({_BOX_HELP}) nor the name of a mask image")
+    raise ValueError(f"{reprlib.repr(value)} is neither a box ({_BOX_HELP}) nor the name of a mask image")
 
 
-def _box(values: Any) -> Box:
-    text = ",".join(str(value).strip() for value in values) if isinstance(values, Sequence) else str(values)
+def _box(box: Any) -> Box:
     try:
+        values = box.split(",") if isinstance(box, str) else box
         left, top, right, bottom = (float(value) for value in values if not isinstance(value, bool))
-    except (TypeError, ValueError):
-        raise ValueError(f"{text!r:.80} is not a box; give {_BOX_HELP}") from None
+    except (TypeError, ValueError, OverflowError):  # the last of an integer above all floats
+        raise ValueError(f"{reprlib.repr(box)} is not a box; give {_BOX_HELP}") from None
     if not (0 <= left < right < math.inf and 0 <= top < bottom < math.inf):
+        text = ",".join(f"{value:g}" for value in (left, top, right, bottom))
         raise ValueError(f"the box {text} is empty or begins outside the image; give {_BOX_HELP}, as in 10,20,200,80")
     return left, top, right, bottom
 
@@ -112,6 +114,5 @@ def _covered(size: tuple[int, int], parts: Sequence[Part]) -> np.ndarray:
 def _stretched_mask(mask: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     import cv2
 
-    values = mask.mean(axis=2) if mask.ndim == 3 else mask
-    white = values if values.dtype == bool else values >= _WHITE
+    white = mask if mask.dtype == bool else mask.sum(axis=2, dtype=np.uint16) >= 3 * _WHITE
     return np.asarray(cv2.resize(white.astype(np.uint8), size[::-1], interpolation=cv2.INTER_NEAREST) > 0)

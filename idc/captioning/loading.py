@@ -197,6 +197,12 @@ class AutoCaptioner(Captioner):
     def trained_on(self) -> str | None:  # type: ignore[override]
         return self.trained.trained_on
 
+    def gains_from_batch(self, before: np.ndarray, after: np.ndarray, counted: np.ndarray | None) -> bool:
+        """Whether the trained captioner is familiar with the pair: it describes it, and gains from a batch."""
+        if self._familiarity is None:
+            return True
+        return self._familiarity(equal_outside(before, after, counted), after) >= FAMILIAR_FROM
+
     def answer(self, *arguments: Any, **options: Any) -> list[Answer]:
         """By the trained captioner."""
         return self.trained.answer(*arguments, **options)
@@ -206,11 +212,7 @@ class AutoCaptioner(Captioner):
     ) -> list[Description]:
         beams_of(options.beams, options.candidates, validated=1)
         pairs = list(zip(befores, afters, options.counted or [None] * len(afters), strict=True))
-        familiar = [
-            self._familiarity is None
-            or self._familiarity(equal_outside(before, after, counted), after) >= FAMILIAR_FROM
-            for before, after, counted in pairs
-        ]
+        familiar = [self.gains_from_batch(*pair) for pair in pairs]
         described: dict[int, Description] = {}
         for chosen in set(familiar):
             name, captioner = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ class Replicas:
         self._may_sleep = config.scaling.min_replicas == 0
         # Serve's default, cloudpickle, is slower, and only needed for objects that cannot be imported.
         self._handle = handle.options(request_serialization="pickle", response_serialization="pickle")
+        self._stream = self._handle.options(stream=True)
         # A call costs a front and a replica about as much for one pair as for many.
         self._joined: Batcher[tuple[str, Options], EncodedPair, PairResult] = Batcher(
             self._call, config.scaling.max_pairs, wait_s=_JOIN_S
@@ -57,38 +59,36 @@ class Replicas:
     ) -> list[PairResult]:
         if on_text is None or pairs[0].dialogue is None:
             return await self._joined.submit((model, options), pairs)
-        return await self._call((model, options), pairs, on_text)  # not joined: its pieces are those of one request
+        # Not joined: its pieces are those of one request.
+        return [result async for _, result in self._call((model, options), pairs, on_text)]
 
     async def _call(
         self, key: tuple[str, Options], pairs: list[EncodedPair], on_text: TextCallback | None = None
-    ) -> list[PairResult]:
-        """One call of a replica, with at most ``scaling.max_pairs`` pairs; with ``on_text``, of one. If the replica
-        dies before its first piece, another one is called, once."""
+    ) -> AsyncGenerator[tuple[int, PairResult], None]:
+        """One call of a replica, with at most ``scaling.max_pairs`` pairs; with ``on_text``, of one. Yields the index
+        and the result of each as soon as it is done. If the replica dies before its first piece or result, another one
+        is called, once, and if it dies later, for the pairs without a result."""
         from ray.exceptions import RayActorError, RayTaskError
         from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
         (model, options), may_repeat = key, True
-        response: Any
-        results: list[PairResult] | str = []
-        while True:
-            if on_text is None:
-                response = self._handle.caption.remote(model, pairs, options)
-            else:
-                response = self._handle.options(stream=True).stream_answer.remote(model, pairs[0], options)
+        left = dict(enumerate(pairs))
+        while left:
+            indices = list(left)
+            items = self._items(model, list(left.values()), options, on_text is not None)
             try:
-                if on_text is None:
-                    results = await response
-                else:
-                    async for item in response:
-                        if isinstance(item, str):
-                            may_repeat = False
-                            on_text(item)
-                        else:
-                            results = item.value
+                async for item in items:
+                    if isinstance(item, str):
+                        assert on_text is not None
+                        may_repeat = False
+                        on_text(item)
+                        continue
+                    for position, result in item:
+                        if isinstance(result, str):
+                            raise ValueError(result)
+                        del left[indices[position]]
+                        yield indices[position], result
                 break
-            except asyncio.CancelledError:
-                response.cancel()
-                raise
             except RayActorError as error:  # it died or cannot be reached
                 if not may_repeat:
                     raise Overloaded("the replica died during this request; try again") from error
@@ -101,9 +101,23 @@ class Replicas:
                 if isinstance(error.cause, Overloaded):
                     raise error.cause from None
                 raise
-        if isinstance(results, str):
-            raise ValueError(results)
-        return results
+
+    async def _items(
+        self, model: str, pairs: list[EncodedPair], options: Options, speaks: bool
+    ) -> AsyncGenerator[str | list[tuple[int, PairResult | str]], None]:
+        """As :meth:`serve.deployment.model.Model.caption`; a stream of one result would cost more than a plain call."""
+        response: Any
+        try:
+            if len(pairs) == 1 and not speaks:
+                response = self._handle.caption_pair.remote(model, pairs[0], options)
+                yield [(0, await response)]
+            else:
+                response = self._stream.caption.remote(model, pairs, options, speaks)
+                async for item in response:
+                    yield item
+        except asyncio.CancelledError:
+            response.cancel()
+            raise
 
     async def models(self) -> list[ModelStatus]:
         from ray.exceptions import RayError

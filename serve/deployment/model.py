@@ -13,7 +13,7 @@ from idc.config import enter_root
 from serve.backend import Done, EncodedPair, ModelStatus, Options, Overloaded, PairResult, TextCallback, pieces
 from serve.batching import Batcher
 from serve.config import ServeConfig
-from serve.decoding import DecodedPair, Decoders, PixelRoom
+from serve.decoding import DecodedPair, Decoders, PixelRoom, is_light
 from serve.deployment.ray_internals import bind_to_node_address
 from serve.deployment.scaling import PAIRS
 from serve.log import log
@@ -46,8 +46,13 @@ class Model:
         self._resolver = Resolver(config.tracking_uri, config.loading.objects)
         self._decoders = Decoders(max(2, round(config.scaling.cpus)), limits.decode_s, limits.image_pixels)
         self._room = PixelRoom(_IMAGES * limits.image_pixels)
+        call = lambda key, pairs: key[0].caption(pairs, key[1])  # noqa: E731
         self._batcher: Batcher[tuple[ServedCaptioner, Options], DecodedPair, PairResult] = Batcher(
-            lambda key, pairs: key[0].caption(pairs, key[1]), max_pairs, threads=threads
+            call, max_pairs, threads=threads
+        )
+        # In threads of their own: such a pair may take seconds, which others of a quick model do not wait for.
+        self._alone: Batcher[tuple[ServedCaptioner, Options], DecodedPair, PairResult] = Batcher(
+            call, 1, threads=threads
         )
         self._pairs = 0  # accepted and without a result
         self._captioners: dict[str, ServedCaptioner] = {}
@@ -104,20 +109,42 @@ class Model:
         """The models as this replica serves them, the default first."""
         return list(self._statuses.values())
 
-    async def stream_answer(
-        self, model: str, pair: EncodedPair, options: Options
-    ) -> AsyncGenerator[str | Done[list[PairResult] | str], None]:
-        """The pieces of the answer in a dialogue, each as soon as it is generated, then the result of
-        :meth:`caption`."""
-        async with aclosing(pieces(lambda on_text: self.caption(model, [pair], options, on_text))) as items:
-            async for item in items:
-                yield item
-
     async def caption(
-        self, model: str, pairs: list[EncodedPair], options: Options, on_text: TextCallback | None = None
-    ) -> list[PairResult] | str:
-        """One result per pair, for at most ``scaling.max_pairs`` pairs; a text if the model does not support the
-        options.
+        self, model: str, pairs: list[EncodedPair], options: Options, speaks: bool = False
+    ) -> AsyncGenerator[str | list[tuple[int, PairResult | str]], None]:
+        """Index and result (of :meth:`caption_pair`) of each pair as soon as it is done, of at most
+        ``scaling.max_pairs``; before, if the replica ``speaks``, the pieces of the answer in a dialogue about the only
+        pair, each as soon as it is generated."""
+        if speaks:
+            async with aclosing(pieces(lambda on_text: self.caption_pair(model, pairs[0], options, on_text))) as items:
+                async for item in items:
+                    yield [(0, item.value)] if isinstance(item, Done) else item
+            return
+        together = asyncio.Barrier(max(1, sum(map(is_light, pairs))))
+        tasks = [
+            asyncio.create_task(self.caption_pair(model, pair, options, None, together if is_light(pair) else None))
+            for pair in pairs
+        ]
+        left = set(tasks)
+        try:
+            while left:
+                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+                yield [(tasks.index(task), task.result()) for task in done]
+        finally:
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
+    async def caption_pair(
+        self,
+        model: str,
+        pair: EncodedPair,
+        options: Options,
+        on_text: TextCallback | None = None,
+        together: asyncio.Barrier | None = None,
+    ) -> PairResult | str:
+        """The result of a pair; a text if the model does not support the options. The batch of its model begins when
+        the others at the barrier are decoded too.
 
         Raises:
             Overloaded: the model cannot be loaded.
@@ -127,20 +154,18 @@ class Model:
             raise Overloaded(str(self._statuses[model].error))
         if reason := captioner.unsupported(options):
             return reason
-
-        async def captioned(group: list[EncodedPair]) -> list[PairResult]:
-            async with self._room.taken(group):
-                decoded = await asyncio.gather(*map(self._decoders.pair, group))
-                return await self._batcher.submit(
-                    (captioner, options), [pair._replace(on_text=on_text) for pair in decoded]
-                )
-
-        self._pairs += len(pairs)
+        self._pairs += 1
         try:
-            groups = await asyncio.gather(*map(captioned, self._room.groups(pairs)))
-            return [replace(result, version=version) for results in groups for result in results]
+            async with self._room.taken(pair):
+                decoded = (await self._decoders.pair(pair))._replace(on_text=on_text)
+                alone = await asyncio.to_thread(captioner.alone, decoded, options)
+                if together is not None:
+                    await together.wait()
+                batcher = self._alone if alone else self._batcher
+                [result] = await batcher.submit((captioner, options), [decoded])
+                return replace(result, version=version)
         finally:
-            self._pairs -= len(pairs)
+            self._pairs -= 1
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """The statistics of :func:`serve.deployment.scaling.by_pairs`; Serve calls it."""
@@ -149,6 +174,10 @@ class Model:
     async def check_health(self) -> None:
         """Make Serve replace this replica if a batch or the decoding of an image does not end."""
         most = 2 * self._config.limits.timeout_s
-        for name, since in (("a batch", self._batcher.running_since), ("decoding", self._decoders.running_since)):
+        running = {
+            "a batch": self._batcher.running_since, "a pair": self._alone.running_since,
+            "decoding": self._decoders.running_since,
+        }  # fmt: skip
+        for name, since in running.items():
             if since is not None and asyncio.get_running_loop().time() - since > most:
                 raise RuntimeError(f"{name} has been running for more than {most:g} s")

@@ -35,6 +35,8 @@ def test_boxes_and_masks_are_read_from_texts_json_and_lists(value: Any, parts: l
         ("10,20,200", "'10,20,200' is not a box; give four numbers, left,top,right,bottom"),
         ("10,20,200,80,90", "is not a box"),
         ([10, 20, "a", 80], "is not a box"),
+        ([10, 20, 10**400, 80], "[10, 20, 1000000000"),
+        ("-1,0,5," + "5" * 300, "the box -1,0,5,5.55556e+299 is empty"),
         ("10,20,5,80", "the box 10,20,5,80 is empty or begins outside"),
         ("-1,0,5,5", "the box -1,0,5,5 is empty or begins outside"),
         ([0, 0, float("nan"), 1], "empty"),

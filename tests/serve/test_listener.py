@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPResponse
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from serve.config import LimitsConfig
@@ -236,6 +236,30 @@ def test_a_client_that_does_not_read_is_given_up() -> None:
         assert connection.recv(10)
         until(lambda: connections.count == 0, "it is closed")
         assert ended(connection)
+
+
+def test_a_client_that_reads_slowly_without_end_is_given_up() -> None:
+    """Each time that it reads a little, more is sent; all its pauses together are counted."""
+
+    async def endless_answer(request: Request) -> Response:
+        async def parts() -> AsyncIterator[bytes]:
+            yield b"begun"
+            while connections.count:
+                yield bytes(2**16)
+
+        return StreamingResponse(parts())
+
+    connections = Connections(LimitsConfig(timeout_s=0.5))
+    with serving(Starlette(routes=[Route("/", endless_answer)]), connections) as address, socket.socket() as connection:
+        connection.connect(("127.0.0.1", int(address.rpartition(":")[2])))
+        connection.sendall(GET)
+
+        def reads_until_it_is_closed() -> bool:
+            with suppress(ConnectionResetError):
+                connection.recv(2**19)
+            return connections.count == 0
+
+        until(reads_until_it_is_closed, "it is closed")
 
 
 def test_half_open_connections_give_way() -> None:

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import httpx2
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
-from serve.schema import ErrorAnswer
+from serve.schema import ChatRequest, ErrorAnswer
 from tests.serve.bad_images import geotiff_claiming, jpeg_of_scans
 from tests.serve.bodies import CAPTIONS, CHAT, PAIR, Pair, conversation, picture, result, saved, upload, url
 from tests.serve.conftest import TOOLS
@@ -73,6 +74,12 @@ SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><image href
 HIDDEN = {"type": "text", "text": "x", "image_url": {"url": "data:,"}}
 
 
+def part(name: str, value: bytes, kind: str) -> dict[str, Any]:
+    """A form of one part, of the type ``multipart/form-data`` and what ``kind`` adds."""
+    form = b'--b\r\nContent-Disposition: form-data; name="' + name.encode() + b'"\r\n\r\n' + value + b"\r\n--b--\r\n"
+    return raw(form, f"multipart/form-data; boundary=b; {kind}")
+
+
 def claiming(*claims: int) -> dict[str, Any]:
     return upload(Pair(*[geotiff_claiming(*claims)] * 2), polygons="always")
 
@@ -104,6 +111,16 @@ FORM_ROWS = [
         ("an empty box", 422, "ignore", upload(ignore="[[5, 5, 5, 9]]")),
         ("65 boxes", 422, "ignore", upload(ignore=["0,0,1,1"] * 65)),
         ("boxes that are deep", 422, "ignore", upload(ignore="[" * 4000)),
+        ("a million boxes", 422, "ignore", lambda: upload(ignore=["[" + "[0,0,1,1]," * 99_999 + "[0,0,1,1]]"] * 10)),
+        ("a box of 400 digits", 422, "only", upload(only=f"[[0,0,{'9' * 400},1]]")),
+        ("a box outside the image in 4 x 100 kB", 422, "only", upload(only=",".join(["0" * 100_000] * 4))),
+        ("masks of 75 megapixels", 413, "only",
+         lambda: files("before", "after", *["only"] * 3, only=saved(np.zeros((5000, 5000), np.uint8)))),
+        ("ten million escapes", 413, None, lambda: raw(b"a=" + b"%41" * 10**7, "application/x-www-form-urlencoded")),
+        ("a form in punycode, quadratic", 415, None, lambda: part("model-", b"a" * 200_000, "charset=punycode")),
+        ("a form in IDNA, quoted", 415, None, part("model", b"xn--a", 'Charset="IDNA"')),
+        ("a form of the name of a charset", 422, "before", part("_charset_", b"punycode", "charset=UTF-8")),
+        ("a form with a star", 422, "before", part("model", b"x", "charset*=punycode''x")),
         ("a path for a mask", 400, "ignore", upload(ignore="mask.png")),
         ("a model of two lines", 404, "model", upload(model="demo\r\nX-Injected: 1")),
         ("a model of 10,000 letters", 422, "model", upload(model="x" * 10_000)),
@@ -134,6 +151,14 @@ CHAT_ROWS = [
         ("100,000 brackets, closed", 400, None, raw(b"[" * 100_000 + b"]" * 100_000)),
         ("bytes that are no UTF-8", 400, None, raw(b'{"messages":"\xff\xfe"}')),
         ("half a surrogate as model", 422, "model", raw(CHAT_TEXT[:-1] + b',"model":"\\udfff"}')),
+        ("in UTF-16", 415, None, raw(CHAT_TEXT.decode().encode("utf-16"))),
+        ("that says it is in another charset", 415, None, raw(CHAT_TEXT, "application/json; charset=punycode")),
+        ("a box of 400 digits", 422, "only", conversation(only=[[0, 0, 10**400, 1]])),
+        ("a box of lists in lists", 422, "ignore",
+         raw(CHAT_TEXT[:-1] + b',"ignore":[' + b"[" * 850 + b"]" * 851 + b"}")),
+        ("a million boxes as a text", 413, None, lambda: {"json": conversation(ignore=f"[{'[0,0,1,1],' * 10**6}0]")}),
+        ("15 million lists in 16,000 commas", 413, None,
+         lambda: raw(CHAT_TEXT[:-1] + b',"x":[' + b",".join([b"[" * 900 + b"]" * 900] * 16_000) + b"]}")),
         ("a million elements", 413, None, lambda: raw(b'{"messages":[' + b"[]," * 1_000_000 + b"[]]}")),
         ("JSON as text", 422, None, raw(CHAT_TEXT, "text/plain")),
         ("a form", 422, None, lambda: upload()),
@@ -153,7 +178,7 @@ CHAT_ROWS = [
 ]  # fmt: skip
 HEAD_ROWS = [
     Bad("a length of a terabyte", 413, None, JSON_FORM, lines=(f"Content-Length: {2**40}",)),
-    Bad("packed by gzip", 400, None, raw(gzip.compress(CHAT_TEXT)), CHAT, ("Content-Encoding: gzip",)),
+    Bad("packed by gzip", 415, None, raw(gzip.compress(CHAT_TEXT)), CHAT, ("Content-Encoding: gzip",)),
     *(
         Bad(name, status, "before" if status == 422 else None, JSON_FORM, lines=lines)
         for name, status, lines in [
@@ -250,6 +275,31 @@ def test_a_refusal_does_not_wait_for_the_rest_of_the_body(
         assert (response.status, response.getheader("connection")) == (status, "close")
         assert ErrorAnswer.model_validate_json(response.read())
         assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize("values", [["[[0, 0, 1, 1]]"] * 65, "[" + "[0, 0, 1, 1]," * 5_000, ["0,0,1,1" * 99] * 60])
+def test_boxes_are_counted_before_they_are_parsed(values: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.schema.parts_of", None)
+    with pytest.raises(ValidationError, match="more than 64 boxes and masks, or 256 characters"):
+        ChatRequest.model_validate(conversation(ignore=values))
+
+
+@pytest.mark.parametrize("messages", [[0] * 9, [{"role": "user", "content": [0] * 9}]])
+def test_of_faulty_messages_the_first_is_named_and_no_other_kept(messages: list[Any]) -> None:
+    with pytest.raises(ValidationError) as refused:
+        ChatRequest.model_validate({"messages": messages, "logit_bias": dict.fromkeys("abc", "x")})
+    assert refused.value.error_count() == 2
+
+
+def test_a_request_may_say_that_it_is_in_utf_8(client: httpx2.Client) -> None:
+    form = encoded(upload())
+    for kind in (
+        form.headers["content-type"],
+        form.headers["content-type"].replace("multipart/form-data", "Multipart/Form-Data"),
+    ):
+        said = client.post(CAPTIONS, **raw(form.read(), f'{kind}; charset="UTF-8"'))
+        assert said.json()["results"] == client.post(CAPTIONS, **upload()).json()["results"]
+    assert client.post(CHAT, **raw(CHAT_TEXT, "application/json; charset=utf-8")).status_code == 200
 
 
 def test_the_servers_survive(client: httpx2.Client, closed: httpx2.Client) -> None:

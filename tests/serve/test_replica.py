@@ -10,7 +10,7 @@ import json
 import struct
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
@@ -26,7 +26,7 @@ from idc.captioning.loading import AUTO, SHIPPED, LoadConfig
 from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import decode_image, encode_png
 from idc.systems import OBJECTS, REGIONS
-from serve.backend import EncodedPair, Options, PairResult
+from serve.backend import EncodedPair, ModelStatus, Options, PairResult
 from serve.batching import Batcher
 from serve.captioner import ServedCaptioner
 from serve.decoding import Decoders, PixelRoom
@@ -34,6 +34,7 @@ from serve.deployment.model import Model
 from serve.deployment.scaling import PAIRS, by_pairs
 from serve.log import RequestContext, forward, log
 from serve.prometheus import ServingMetrics
+from serve.streaming import Events, respond_events
 from tests.serve.bodies import BOTTLES, RENDERED, picture
 from tests.serve.local import described, local_config
 from tests.serve.test_captions import DISKS
@@ -112,7 +113,7 @@ class Squares:
         self.cancelled: list[list[int]] = []
         self.go_on, self.batch_goes_on = asyncio.Semaphore(0), threading.Semaphore(0)
 
-    async def call(self, key: str, items: list[int]) -> list[int]:
+    async def call(self, key: str, items: list[int]) -> AsyncIterator[tuple[int, int]]:
         self.calls.append((key, items))
         self.contexts.append(REQUEST.get())
         try:
@@ -120,7 +121,8 @@ class Squares:
         except asyncio.CancelledError:
             self.cancelled.append(items)
             raise
-        return self._squares(items)
+        for each in enumerate(self._squares(items)):
+            yield each
 
     def batch(self, key: str, items: list[int]) -> list[int]:
         self.calls.append((key, items))
@@ -238,6 +240,110 @@ async def test_a_shared_call_does_not_belong_to_the_request_that_began_it() -> N
     assert squares.contexts == ["none"]
 
 
+@in_loop
+async def test_what_a_call_yields_is_answered_before_its_end_also_if_it_fails_later() -> None:
+    go_on = asyncio.Event()
+
+    async def halves(key: str, items: list[int]) -> AsyncIterator[tuple[int, int]]:
+        yield 1, items[1] // 2
+        await go_on.wait()
+        raise ValueError(f"{items[0]} is not divided")
+
+    joiner = Batcher(halves, max_items=2, wait_s=LONG_S)
+    slow, quick = await asked(joiner, [3], [4])
+    assert await quick == [2]
+    go_on.set()
+    with pytest.raises(ValueError, match="3 is not divided"):
+        await slow
+
+
+@in_loop
+async def test_a_stream_that_nobody_reads_gives_its_places_back_and_keeps_its_events() -> None:
+    context, freed = RequestContext("one"), asyncio.Event()
+    context.cleanup.callback(freed.set)
+
+    async def events() -> Events:
+        for _ in range(100):
+            yield b"x"
+
+    response = await respond_events(context, events())
+    await happens(freed.is_set)
+    assert [piece async for piece in response.body_iterator] == [b"x"] * 100
+    await context.cleanup.aclose()
+
+
+# -- the replica
+
+
+def replica_of(captioner: ServedCaptioner, **others: ServedCaptioner) -> Model:
+    """Without Ray; ``captioner`` is that of the model ``demo``."""
+    replica = Model.__new__(Model)
+    replica._captioners = {"demo": captioner, **others}
+    replica._statuses = {name: ModelStatus(name, "1") for name in replica._captioners}
+    replica._decoders, replica._room, replica._pairs = Decoders(2, 60), PixelRoom(10**8), 0
+    replica._batcher, replica._alone = (
+        Batcher(lambda key, pairs: key[0].caption(pairs, key[1]), most, threads=1) for most in (16, 1)
+    )
+    return replica
+
+
+@pytest.mark.parametrize(("source", "batches"), [(REGIONS, [1, 1, 1]), (SHIPPED, [3, 3, 3]), (AUTO, [2, 1, 2])])
+@in_loop
+async def test_a_pair_that_gains_nothing_from_a_batch_is_alone_in_it(source: str, batches: list[int]) -> None:
+    """Of ``auto`` the one that no trained captioner describes."""
+    replica = replica_of(ServedCaptioner(source, LoadConfig(objects=ObjectsConfig(text=False, detector="none"))))
+    pairs = [EncodedPair(*RENDERED), EncodedPair(*DISKS), EncodedPair(*RENDERED)]
+    options = Options(objects="never")
+    results = [each async for part in replica.caption("demo", pairs, options) for each in part]
+    assert [result.batch for _, result in sorted(results, key=lambda each: each[0])] == batches
+    assert await replica.caption_pair("demo", pairs[0], Options(objects="always")) != ""
+    assert replica._pairs == 0
+
+
+@in_loop
+async def test_each_pair_is_answered_when_it_is_done() -> None:
+    captioner = ServedCaptioner(REGIONS)
+    begun, go_on, describe = threading.Semaphore(0), threading.Semaphore(1), captioner.caption
+
+    def held_back(pairs: Any, options: Options) -> list[PairResult]:
+        begun.release()
+        assert go_on.acquire(timeout=60)
+        return describe(pairs, options)
+
+    captioner.caption = held_back  # type: ignore[method-assign]
+    results = replica_of(captioner).caption("demo", [EncodedPair(*DISKS)] * 3, Options())
+    [(first, _)] = await anext(results)
+    await asyncio.to_thread(begun.acquire, timeout=60)
+    await asyncio.to_thread(begun.acquire, timeout=60)  # the next one has begun, and is held back
+    go_on.release(2)
+    assert {first} | {index async for part in results for index, _ in part} == {0, 1, 2}
+
+
+@in_loop
+async def test_callers_of_a_quick_model_do_not_wait_for_a_pair_that_takes_long() -> None:
+    """Of ``objects``, or of a trained model to which it is unfamiliar, so that ``objects`` is asked too."""
+    slow, quick = ServedCaptioner(REGIONS), ServedCaptioner(SHIPPED, LoadConfig(objects=ObjectsConfig(detector="none")))
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def hostile(pairs: Any, options: Options) -> list[PairResult]:
+        begun.release()
+        assert go_on.wait(60)
+        return [PairResult(error="pair: it took long")]
+
+    slow.caption = hostile  # type: ignore[method-assign]
+    replica = replica_of(slow, quick=quick)
+    hung = asyncio.create_task(replica.caption_pair("demo", EncodedPair(*DISKS), Options()))
+    await asyncio.to_thread(begun.acquire, timeout=60)
+    described = await replica.caption_pair("quick", EncodedPair(*RENDERED), Options())
+    assert isinstance(described, PairResult)
+    assert described.captions
+    assert not hung.done()
+    unfamiliar = [await replica._decoders.pair(EncodedPair(*pair)) for pair in (BOTTLES, RENDERED)]
+    assert [quick.alone(pair, Options()) for pair in unfamiliar] == [True, False]
+    go_on.set()
+    assert (await hung).error == "pair: it took long"  # type: ignore[union-attr]
+
+
 # -- decoders
 
 EARLIER: set[psutil.Process] = set()
@@ -302,7 +408,8 @@ async def test_an_image_that_is_given_up_or_crashes_its_decoder_leaves_room_for_
 async def test_health_watches_decoding() -> None:
     replica = Model.__new__(Model)  # without Ray
     replica._config = local_config({"demo": "artifact"}, limits={"timeout_s": 0.01})
-    replica._batcher, replica._decoders = Batcher(lambda key, items: [], 1), Decoders(1, 1000)
+    replica._decoders = Decoders(1, 1000)
+    replica._batcher = replica._alone = Batcher(lambda key, items: [], 1)
     await replica.check_health()
     hung = asyncio.create_task(replica._decoders.pair(SLOW))
     await happens(lambda: replica._decoders.running_since is not None)
@@ -317,15 +424,12 @@ async def test_health_watches_decoding() -> None:
 async def test_pairs_wait_for_room_for_their_pixels_in_their_order() -> None:
     large = 2**22
     room = PixelRoom(8 * large)
-    groups = room.groups([EncodedPair(b"", b"", pixels=size * large) for size in (1, 3, 1, 9, 2, 2)])
-    assert [[pair.pixels // large for pair in group] for group in groups] == [[1, 3], [1], [9], [2, 2]]
-    small = [EncodedPair(b"", b"", pixels=large // 2)] * 100
-    assert room.groups(small) == [small]
     begun: list[int] = []
-    doors = [asyncio.Event() for _ in groups]
+    sizes = [4 * large, large, 9 * large, 4 * large]
+    doors = [asyncio.Event() for _ in sizes]
 
     async def enter(index: int) -> None:
-        async with room.taken(groups[index]):
+        async with room.taken(EncodedPair(b"", b"", pixels=sizes[index])):
             begun.append(index)
             await doors[index].wait()
 
@@ -333,7 +437,7 @@ async def test_pairs_wait_for_room_for_their_pixels_in_their_order() -> None:
     await happens(lambda: begun == [0, 1])
     doors[0].set()
     await tasks[0]
-    async with room.taken(small):
+    async with room.taken(EncodedPair(b"", b"", pixels=large // 2)):  # small images
         assert begun == [0, 1]  # the last one, for which there is room, waits behind the one with 9
     doors[1].set()
     await happens(lambda: begun == [0, 1, 2])  # more than the room, but alone

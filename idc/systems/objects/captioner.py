@@ -73,6 +73,10 @@ class ObjectsCaptioner(Captioner):
         """Loaded at the first pair that differs."""
         return None if self._config.detector == NONE else load_detector(self._config.detector, self._config.names)
 
+    def gains_from_batch(self, before: np.ndarray, after: np.ndarray, counted: np.ndarray | None) -> bool:
+        """No pair does: they are described one after the other."""
+        return False
+
     def _describe(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
     ) -> list[Description]:
