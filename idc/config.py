@@ -116,13 +116,6 @@ def remote(path: str | None, field: str, what: str) -> Iterator[str]:
         yield f"{field}: {path!r} is a URI; {what} is written to a folder on a disk that all its processes see"
 
 
-def missing_database(uri: str | None, field: str) -> Iterator[str]:
-    """A fault if ``uri`` is that of a SQLite file that does not exist; MLflow would make an empty one."""
-    start = "sqlite:///"
-    if uri is not None and uri.startswith(start):
-        yield from missing(uri.removeprefix(start).partition("?")[0], field)
-
-
 def load(
     schema: type[Schema], path: str | Sequence[str] | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Schema:
@@ -249,12 +242,14 @@ def cli(
 
 
 def command(main: Callable[[], None]) -> Callable[[], None]:
-    """The ``main`` of a job, which ends with the message of a user's error, and status 1."""
+    """The ``main`` of a job, which ends with the message of a user's error, and status 1 (2 for a refused config)."""
 
     @functools.wraps(main)
     def run() -> None:
         try:
             main()
+        except ConfigError as error:
+            refuse(error.errors)
         except (ValueError, OSError) as error:
             raise SystemExit(f"{Path(main.__code__.co_filename).stem}: {error}") from None
 

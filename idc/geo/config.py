@@ -73,6 +73,7 @@ class SceneJob(LoadConfig):
         yield from remote(self.out, "out", "the result")
 
     def preflight(self) -> Iterator[str]:
+        yield from super().preflight()
         if find_spec("rasterio") is None:
             yield "rasterio, which reads GeoTIFFs, is not installed; pip install 'idc[geo]'"
         yield from missing_artifact(self.artifact, "artifact")
