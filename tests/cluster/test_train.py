@@ -290,8 +290,8 @@ def test_runs_are_tracked_where_the_environment_says(tmp_path: Path, monkeypatch
 def test_files_of_a_moved_mlflow_are_followed_after_its_advice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def track(name: str) -> str:
-        tracker = MlflowTracker(TrackingConfig(), tmp_path / name / "run", "run")
+    def track(folder: str, name: str = "run") -> str:
+        tracker = MlflowTracker(TrackingConfig(), tmp_path / folder / name, name)
         tracker.text("note.txt", "x")
         tracker.end(finished=True)
         return "".join(capsys.readouterr())
@@ -305,6 +305,7 @@ def test_files_of_a_moved_mlflow_are_followed_after_its_advice(
     with sqlite3.connect(database) as connection:
         connection.executescript(sql)
     connection.close()
-    assert "it was moved" not in track("new")
+    assert "it was moved" not in track("new", "another run")
     assert not (tmp_path / "old").exists()
-    assert [*(tmp_path / "new" / "mlartifacts").rglob("note.txt")]
+    assert len([*(tmp_path / "new" / "mlartifacts").rglob("note.txt")]) == 2
+    assert the_run(tmp_path / "new", "run").info.artifact_uri.startswith((tmp_path / "new").as_uri())
