@@ -425,7 +425,7 @@ def _sections(config: ConfigModel, path: str = "") -> Iterator[tuple[str, Config
 def missing_inputs(config: ConfigModel | None) -> list[str]:
     """Inputs of the config and all its sections that are missing on this machine."""
     sections = () if config is None else _sections(config)
-    return [f"{path}{fault}" for path, section in sections for fault in section.preflight()]
+    return list(dict.fromkeys(f"{path}{fault}" for path, section in sections for fault in section.preflight()))
 
 
 def _field_help(schema: type[ConfigModel], prefix: str = "") -> str:

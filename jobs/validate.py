@@ -18,12 +18,13 @@ def main() -> None:
     args = cli(ValidateJob, __doc__, local=False, overwrite=False)
     from idc.data.validation.report import report_path, validation_table, write_validation_report
     from idc.data.validation.run import validate
+    from idc.metrics.changes import says_no_change
     from idc.next_command import after_validation
     from idc.report.validation_page import page_path, write_validation_page
 
     job, path = args.config, report_path(args.config)
     try:
-        validation = validate(job)
+        validation = validate(job, says_no_change=says_no_change)
         print(validation_table(validation.result))
         write_validation_report(validation.result, path)
         print(f"written to {path}")
