@@ -24,7 +24,7 @@ from idc.training.config import OPERATIONAL, TrackingConfig, TrainConfig
 from idc.training.run_storage import CHECKPOINTS, RunFolder, scratch_root
 from idc.training.tracker import Tracker, Watch
 from idc.util import logs
-from idc.util.redaction import redacted
+from idc.util.redaction import redacted, secret_fault
 
 if TYPE_CHECKING:
     from idc.training.context import Context
@@ -179,6 +179,8 @@ def _tracking(tracking: TrackingConfig, run: RunFolder) -> TrackingConfig:
     if enabled != tracking.enabled:
         text = f"{run} is not tracked in MLflow; train.tracking.uri sets a server"
         logs.event("not_tracked", text, "warning")
+    if uri and secret_fault(uri) is not None:
+        uri = None  # it is written nowhere; workers read it from their own environment
     return tracking.model_copy(update={"uri": uri, "enabled": enabled})
 
 

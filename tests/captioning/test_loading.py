@@ -71,7 +71,8 @@ def test_device_and_speed_reach_the_captioner(captioner_artifact: Path) -> None:
 
 @pytest.mark.parametrize(("job", "settings"), [
     (PairJob, {"before": "a", "after": "b"}), (CaptionJob, {"input": "a", "out": "b"}),
-    (SceneJob, {"before": "a", "after": "b", "out": "c"}), (EvaluateJob, {"artifact": "shipped", "out": "a", "pairs": "b"}),
+    (SceneJob, {"before": "a", "after": "b", "out": "c"}),
+    (EvaluateJob, {"artifact": "shipped", "out": "a", "pairs": "b"}),
     (AskJob, {"artifact": "shipped", "instructions": "a", "out": "b"}), (CalibrateJob, {"artifact": "a", "pairs": "b"}),
     (ScoreGuideJob, {"pairs": "a", "guide": "b", "out": "c"}), (TrainingConfig, {}), (CaptioningConfig, {}),
     (GpuConfig, {}),
