@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import numpy as np
 from pydantic import Field
 
-from benchmarks.measurement import Row, by_turns, markdown, sync_of
-from idc.config import ConfigModel, cli
+from benchmarks.measurement import OnDevice, Row, by_turns, markdown, sync_of
+from idc.config import cli
 from idc.systems.procap.config import DecoderConfig, EncoderConfig
 from idc.vision.tokenizer.config import TokenizerConfig
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from idc.vision.tokenizer.model import ImageTokenizer
 
 
-class CaptioningConfig(ConfigModel):
+class CaptioningConfig(OnDevice):
     """From two images to the caption, by default at the paper's CLEVR-Change size (appendix H), random weights."""
 
     tokenizer: TokenizerConfig = TokenizerConfig()
@@ -58,8 +58,6 @@ class CaptioningConfig(ConfigModel):
     """bf16: also measure bf16, after the optimisations in float32; needs hardware support."""
     threads: int = Field(2, ge=1)
     """Torch threads."""
-    device: str = "cpu"
-    """Torch device, e.g. cuda."""
 
     def speeds(self) -> dict[str, Optimisations]:
         """Ways to run the captioner from the naive one on; each adds one optimisation to the one before."""

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from benchmarks.captioning import CaptioningConfig, measure_captioning
-from benchmarks.measurement import Row, by_turns, markdown, sync_of
+from benchmarks.measurement import OnDevice, Row, by_turns, markdown, sync_of
 from benchmarks.training import TrainingConfig, count_flops, matrix_tflops, measure_training
-from idc.config import ConfigModel, cli, load
+from idc.config import cli, load
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +56,7 @@ _TOWER = {
 """Its tower."""
 
 
-class GpuConfig(ConfigModel):
+class GpuConfig(OnDevice):
     """One GPU."""
 
     batch_size: int = Field(32, ge=1)
@@ -70,7 +70,6 @@ class GpuConfig(ConfigModel):
     tiny: bool = False
     """Small sizes in float32, to try the command without a GPU."""
     device: str = "cuda"
-    """Torch device."""
 
 
 def measure_gpu(config: GpuConfig) -> Iterator[Row]:

@@ -8,12 +8,14 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from idc.config import ConfigModel
 from idc.evaluation.provenance import commit
+from idc.training.config import missing_device
 from idc.util.cores import usable_cores
 
 
@@ -81,6 +83,16 @@ def machine(device: str = "cpu") -> str:
     gpu = f"{torch.cuda.get_device_name(device)}; " if device.startswith("cuda") else ""
     build = f"torch {torch.__version__} ({torch.backends.cpu.get_cpu_capability()})"
     return f"{gpu}{processor}, {usable_cores()} cores; {build}; {torch.get_num_threads()} threads; commit {commit()}"
+
+
+class OnDevice(ConfigModel):
+    """A benchmark on a device."""
+
+    device: str = "cpu"
+    """Torch device, e.g. cuda."""
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing_device(self.device)
 
 
 def by_turns(

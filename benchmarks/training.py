@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from benchmarks.measurement import Row, by_turns, markdown, sync_of
-from idc.config import ConfigModel, cli
+from benchmarks.measurement import OnDevice, Row, by_turns, markdown, sync_of
+from idc.config import cli
 from idc.systems.procap.config import EncoderConfig
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from idc.systems.procap.task import PretrainTask
 
 
-class TrainingConfig(ConfigModel):
+class TrainingConfig(OnDevice):
     """A training step, by default at the paper's CLEVR-Change size, with random weights and samples."""
 
     encoder: EncoderConfig = EncoderConfig(init="normal")
@@ -53,8 +53,6 @@ class TrainingConfig(ConfigModel):
     Default: that of the fastest of three large matrix products on the device, which is lower."""
     threads: int = Field(2, ge=1)
     """Torch threads."""
-    device: str = "cpu"
-    """Torch device, e.g. cuda."""
 
 
 class TrainingStep:

@@ -13,8 +13,9 @@ from tempfile import NamedTemporaryFile
 from typing import NamedTuple
 
 from cluster.config import ClusterConfig
-from idc.config import ConfigModel, missing_inputs
+from idc.config import ConfigError, ConfigModel, missing_inputs
 from idc.data.remote_copies import check_writable, is_uri
+from idc.training.config import TrainConfig
 
 PROBE_TIMEOUT_S = 60.0
 """Time-out for a node to answer, in seconds. Its first worker takes seconds to start."""
@@ -33,6 +34,12 @@ class Bundle(NamedTuple):
     workers: int
     cpus: float
     gpus: float = 0.0
+
+
+def training_workers(train: TrainConfig) -> Bundle:
+    """The workers without which a training does not start."""
+    field = "num_workers" if train.min_workers is None else "min_workers"
+    return Bundle(f"train.{field}", getattr(train, field), train.cpus_per_worker, train.gpus_per_worker)
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,28 @@ def check_cluster(needed: Requirements, config: ClusterConfig) -> None:
     if faults:
         head = f"the cluster is not ready (cluster.check=false skips the check), faults: {len(faults)}"
         raise ValueError("\n  ".join([head, *faults]))
+
+
+def check_machine(bundles: Sequence[Bundle], num_gpus: int | None = None) -> None:
+    """Check that this machine, where no cluster is joined, has the GPUs (``num_gpus``, by default those of torch).
+
+    Raises:
+        ConfigError: with one line for each setting; Ray would wait for them forever.
+    """
+    if not any(bundle.gpus for bundle in bundles):
+        return
+    if num_gpus is None:
+        import torch
+
+        num_gpus = torch.cuda.device_count()
+    faults = [
+        f"{field}: {workers} workers of {gpus:g} GPUs each, and this machine has {num_gpus}; ask for none, or join a "
+        "cluster that has them"
+        for field, workers, _, gpus in bundles
+        if gpus and int(num_gpus / gpus + 1e-9) < workers
+    ]
+    if faults:
+        raise ConfigError(faults)
 
 
 def unmet(bundles: Sequence[Bundle], nodes: Sequence[Mapping[str, float]]) -> Iterator[str]:

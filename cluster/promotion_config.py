@@ -7,7 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from idc.config import ConfigModel, missing, missing_database
+from idc.config import ConfigModel, missing
+from idc.training.config import unusable_tracking
 
 
 class RegisterJob(ConfigModel):
@@ -25,6 +26,7 @@ class RegisterJob(ConfigModel):
     def preflight(self) -> Iterator[str]:
         yield from missing(self.artifact, "artifact")
         yield from missing(self.evaluation, "evaluation")
+        yield from unusable_tracking(self.tracking_uri, "tracking_uri", make=True)
 
 
 class PromoteJob(ConfigModel):
@@ -61,7 +63,8 @@ class PromoteJob(ConfigModel):
     def preflight(self) -> Iterator[str]:
         from cluster.registry import uri_of  # slow to import
 
+        yield from unusable_tracking(self.tracking_uri, "tracking_uri")
         try:
-            yield from missing_database(uri_of(self.tracking_uri), "tracking_uri")
+            uri_of(self.tracking_uri)
         except ValueError as error:
             yield str(error)

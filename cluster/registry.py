@@ -23,17 +23,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import unquote, urlparse
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cluster.tracking import RUN_TAG, default_uri, find_run, open_experiment, opening
-from idc.config import missing_database
+from cluster.tracking import RUN_TAG, default_uri, find_run, moved_files, open_experiment, opening
 from idc.evaluation.promotion import Decision, ScoredVersion, checked_evaluation
 from idc.evaluation.provenance import command_line
 from idc.evaluation.record import EVALUATION, PREDICTIONS, load_evaluation
 from idc.training.artifact import IDENTITY_TAG, WEIGHTS, Artifact, artifact_identity
-from idc.training.config import TrackingConfig
+from idc.training.config import TrackingConfig, unusable_tracking
 from idc.training.hashing import file_hash
 from idc.util.redaction import redacted
 
@@ -91,8 +89,8 @@ class Registry:
     """
 
     def __init__(self, uri: str, name: str, alias: str = "champion", make: bool = False):
-        if not make and (faults := list(missing_database(uri, "tracking_uri"))):
-            raise ValueError(faults[0])
+        for fault in unusable_tracking(uri, "tracking_uri", make):
+            raise ValueError(fault)
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         from mlflow import MlflowClient
 
@@ -204,12 +202,8 @@ class Registry:
         """Id of the artifact's training run, if this MLflow has it, else of a new run."""
         tracking, name = training_run(artifact.path)
         experiment = open_experiment(self.client, self.uri, tracking.experiment)
-        storage = urlparse(self.client.get_experiment(experiment).artifact_location)
-        if storage.scheme == "file" and not Path(unquote(storage.path)).parent.exists():
-            raise ValueError(
-                f"tracking_uri: {self.shown} keeps its files in {unquote(storage.path)}, which is not there: if the "
-                "folder was moved, move it back, or take another tracking_uri (a SQLite file is made if there is none)"
-            )
+        if (moved := moved_files(self.client, self.uri, experiment)) is not None:
+            raise ValueError(f"tracking_uri: {moved}")
         if name is not None and (run := find_run(self.client, experiment, name)) is not None:
             return run
         name = f"{self.name}-{digest[:12]}"

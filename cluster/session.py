@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from cluster.config import ClusterConfig
-from cluster.preflight import Bundle, Requirements, check_cluster
+from cluster.preflight import Bundle, Requirements, check_cluster, check_machine
 from cluster.worker import set_up_ray_worker
 from idc.config import ConfigModel
 from idc.data.pipeline import Source, StageSpec, ToRows, run_local
@@ -39,21 +39,28 @@ _LOCAL = {
 
 
 @contextmanager
-def session(config: ClusterConfig | None = None, needed: Requirements | None = None) -> Iterator[None]:
-    """Context manager: Ray, connected.
+def session(
+    config: ClusterConfig | None = None, needed: Requirements | None = None, local: bool = False
+) -> Iterator[None]:
+    """Context manager: Ray, connected; with ``local`` none.
 
     In order of precedence: the Ray that this process is connected to; the cluster at ``config.address`` or
     RAY_ADDRESS (set inside a Ray job); a local Ray, started here. At the end the session disconnects only from what it
     started or joined.
 
     Args:
-        needed: checked on a cluster that is joined, before anything is done there.
+        needed: checked on a cluster that is joined, before anything is done there; of this machine the GPUs.
 
     Raises:
+        ConfigError: this machine lacks the GPUs.
         ValueError: RAY_ADDRESS is a Jobs API address; the cluster is not ready (:mod:`cluster.preflight`).
         ConnectionError: there is no cluster at the address.
     """
-    config = config or ClusterConfig()
+    config, needed = config or ClusterConfig(), needed or Requirements()
+    if local:
+        check_machine(needed.bundles)
+        yield
+        return
     address = config.address or os.environ.get("RAY_ADDRESS") or None
     if address is not None and address.startswith(("http://", "https://")):
         raise ValueError(
@@ -67,9 +74,11 @@ def session(config: ClusterConfig | None = None, needed: Requirements | None = N
         if ray.is_initialized():
             yield
             return
+        if address is None:
+            check_machine(needed.bundles, config.num_gpus)
         try:
             _connect(config, address)
-            if address is not None and needed is not None and config.check:
+            if address is not None and config.check:
                 check_cluster(needed, config)
             yield
         finally:
@@ -155,10 +164,11 @@ def run_chunks(
         job: its config, whose inputs every node of a cluster must see.
         processes: with ``local``, as :func:`idc.data.pipeline.run_local`; on Ray the stages' concurrency counts.
     """
-    if local or folder.complete or not folder.pending():
-        return run_local(folder, source, stages, to_rows, processes=processes, **options)
-    bundles = [Bundle("actors", 1, stage.num_cpus, stage.num_gpus) for stage in stages]
-    with session(config, Requirements(job, bundles, folder.location.local)):
+    local = local or folder.complete or not folder.pending()
+    bundles = [Bundle("actors", 1, stage.num_cpus, stage.num_gpus) for stage in stages if folder.pending()]
+    with session(config, Requirements(job, bundles, folder.location.local), local):
+        if local:
+            return run_local(folder, source, stages, to_rows, processes=processes, **options)
         from cluster.data import run_chunks_on_ray
 
         timeout = config.no_progress_timeout_s

@@ -9,12 +9,14 @@ import logging
 import math
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse
 
 from idc.next_command import tracked_runs
 from idc.training.config import TrackingConfig
@@ -29,6 +31,11 @@ RUN_TAG = "idc.run_name"
 PARENT_TAG = "mlflow.parentRunId"
 
 _SQLITE = "sqlite:///"
+_PATHS = {
+    "experiments": "artifact_location", "runs": "artifact_uri", "model_versions": "storage_location",
+    "logged_models": "artifact_location",
+}  # fmt: skip
+"""Tables of MLflow's database -> their column with absolute paths."""
 
 _FORBIDDEN = re.compile(r"[^\w\-. :/]")
 """Characters that MLflow refuses in a metric's name."""
@@ -72,8 +79,7 @@ class MlflowTracker(Tracker):
 
         for logger in ("alembic", "mlflow.store.db.utils"):  # each table that they create
             logging.getLogger(logger).setLevel(logging.WARNING)
-        assert tracking.uri or run_dir is not None
-        self.uri = tracking.uri or default_uri(Path(run_dir or ""))
+        self.uri = tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or default_uri(Path(run_dir or ""))
         with opening(self.uri):
             self.client = mlflow.MlflowClient(tracking_uri=self.uri)
         self._patience_s = tracking.patience_s
@@ -99,6 +105,8 @@ class MlflowTracker(Tracker):
 
         with opening(self.uri):
             experiment_id = open_experiment(self.client, self.uri, experiment)
+        if parent is None and (moved := moved_files(self.client, self.uri, experiment_id)) is not None:
+            logs.event("tracking", moved, "warning")
         if parent is None:
             logs.event("tracked", f"tracked in MLflow: {tracked_runs(redacted(self.uri), experiment_id)}")
         run_id = find_run(self.client, experiment_id, name)
@@ -246,11 +254,29 @@ def open_experiment(client: MlflowClient, uri: str, name: str) -> str:
     experiment = client.get_experiment_by_name(name)
     if experiment is not None:
         return str(experiment.experiment_id)
-    location = None
-    if uri.startswith(_SQLITE):
-        file = Path(uri.removeprefix(_SQLITE).partition("?")[0])
-        location = (file.resolve().parent / "mlartifacts").as_uri()
-    return str(client.create_experiment(name, artifact_location=location))
+    return str(client.create_experiment(name, artifact_location=_location_of_files(uri)))
+
+
+def _location_of_files(uri: str) -> str | None:
+    if not uri.startswith(_SQLITE):
+        return None
+    return (Path(uri.removeprefix(_SQLITE).partition("?")[0]).resolve().parent / "mlartifacts").as_uri()
+
+
+def moved_files(client: MlflowClient, uri: str, experiment_id: str) -> str | None:
+    """A warning if MLflow, which has absolute paths, would write files to where its folder was before it was moved."""
+    stored, now = client.get_experiment(experiment_id).artifact_location, _location_of_files(uri)
+    folder = Path(unquote(urlparse(stored).path))
+    was_ours = now is not None and stored != now and folder.name == "mlartifacts"
+    if urlparse(stored).scheme != "file" or not (was_ours or not folder.parent.exists()):
+        return None
+    warning = f"MLflow at {redacted(uri)} writes files to {folder}, where its folder was before it was moved or copied"
+    if now is None:
+        return f"{warning}; make that folder on this machine"
+    sql = "; ".join(
+        f"UPDATE {table} SET {column} = replace({column}, '{stored}', '{now}')" for table, column in _PATHS.items()
+    )
+    return f"{warning}; move it back, or run: sqlite3 {shlex.quote(uri.removeprefix(_SQLITE))} {shlex.quote(sql)}"
 
 
 def find_run(client: MlflowClient, experiment_id: str, name: str) -> str | None:

@@ -25,7 +25,7 @@ from idc.training.config import OPERATIONAL, TrackingConfig, TrainConfig
 from idc.training.run_storage import CHECKPOINTS, RunFolder, scratch_root
 from idc.training.tracker import Tracker, Watch
 from idc.util import logs
-from idc.util.redaction import redacted
+from idc.util.redaction import redacted, secret_fault
 
 if TYPE_CHECKING:
     from idc.training.context import Context
@@ -98,12 +98,12 @@ def launch(
         raise ValueError(f"train.num_workers={train.num_workers} needs Ray; without it (--local) set it to 1")
     record = {"entry": entry, **payload, "train": train.model_dump(mode="json")}
     record = json.loads(json.dumps(record))
+    train = train.model_copy(update={"tracking": _tracking(train.tracking, run)})
     done = claim(run, record, overwrite)
     if done is not None:
         logs.event("done_before", f"run {name} is complete ({run}), nothing to do", run=name)
         return {**done, "done_before": True}
     logs.bind(run=name)
-    train = train.model_copy(update={"tracking": _tracking(train.tracking, run)})
     tracker, finished = Tracker(), False
     try:
         if train.tracking.enabled:
@@ -173,13 +173,16 @@ def _differing(saved: dict[str, Any], record: dict[str, Any]) -> list[str]:
 
 def _tracking(tracking: TrackingConfig, run: RunFolder) -> TrackingConfig:
     """The tracking of a run; an SQLite file, the default, cannot be on object storage."""
-    if not tracking.enabled or tracking.uri is not None or run.local is not None:
-        return tracking
-    uri = os.environ.get("MLFLOW_TRACKING_URI")
-    if uri is None:
+    for fault in tracking.preflight():
+        raise ValueError(f"train.tracking.{fault}")
+    uri = tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")
+    enabled = tracking.enabled and bool(uri or run.local)
+    if enabled != tracking.enabled:
         text = f"{run} is not tracked in MLflow; train.tracking.uri sets a server"
         logs.event("not_tracked", text, "warning")
-    return tracking.model_copy(update={"uri": uri, "enabled": uri is not None})
+    if uri and secret_fault(uri) is not None:
+        uri = None  # it is written nowhere; workers read it from their own environment
+    return tracking.model_copy(update={"uri": uri, "enabled": enabled})
 
 
 def run_rank(entry: str, record: dict[str, Any], train: TrainConfig, run: RunFolder, context: Context) -> None:

@@ -6,14 +6,13 @@ Nothing of Ray or torch is loaded before the parse.
 from __future__ import annotations
 
 import importlib
-from contextlib import nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import create_model
 
 from cluster.config import OnCluster
-from idc.config import ConfigModel, cli
+from idc.config import ConfigError, ConfigModel, cli, refuse
 from idc.data.files import join
 from idc.data.remote_copies import check_writable
 from idc.next_command import after_training
@@ -47,17 +46,15 @@ def train_command(
             ``"module:function"`` that builds it, called with the section, the folder, and the runner of chunks.
     """
     args = cli(job_type, f"{doc}\n{_EVERY_TRAINING}")
-    from cluster.preflight import Bundle, Requirements
+    from cluster.preflight import Requirements, training_workers
     from cluster.session import run_chunks, session
     from cluster.train import launch
 
     job: Any = args.config
     train, run_dir = job.train, join(job.runs, job.name)
-    field = "num_workers" if train.min_workers is None else "min_workers"
-    workers = Bundle(f"train.{field}", getattr(train, field), train.cpus_per_worker, train.gpus_per_worker)
     try:
         check_writable(job.runs, "runs")
-        with nullcontext() if args.local else session(job.cluster, Requirements(job, [workers], job.runs)):
+        with session(job.cluster, Requirements(job, [training_workers(train)], job.runs), args.local):
             if build is not None and job.build is not None:
                 folder, builder = build
                 module, _, function = builder.partition(":")
@@ -65,6 +62,8 @@ def train_command(
                 getattr(importlib.import_module(module), function)(job.build, getattr(job, folder), run)
             payload = job.model_dump(mode="json", exclude={"train", "cluster"})
             result = launch(entry, payload, train, run_dir, local=args.local, overwrite=args.overwrite)
+    except ConfigError as error:
+        refuse(error.errors)
     except (ValueError, OSError) as error:
         raise SystemExit(f"{job.name}: {as_started(str(error))}") from None
     metrics = "  ".join(f"{name} {metric_text(name, value)}" for name, value in sorted(result["metrics"].items()))

@@ -13,13 +13,12 @@ import shutil
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cluster.config import ClusterConfig
-from cluster.preflight import Requirements
+from cluster.preflight import Bundle, Requirements, training_workers
 from cluster.session import session
 from cluster.tracking import MlflowTracker, flat
 from cluster.train import FATAL_ERRORS
@@ -62,7 +61,9 @@ def run_sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, ove
     try:
         tracker.params(flat(job.model_dump(mode="json", exclude={"rows", "note"})))
         plans = plan_table(workspace.job, str(workspace.store)) if job.search is None else []
-        with nullcontext() if local else session(cluster, Requirements(job, out=job.runs)):
+        workers = {Bundle("trials.gpus", 1, job.trials.cpus, job.trials.gpus)}
+        workers |= {training_workers(step.train) for plan in plans for step in plan.steps.work if step.train}
+        with session(cluster, Requirements(job, [*workers], job.runs), local):
             searched: list[SearchedTrial] = []
             if job.search is not None:
                 searched = run_search(workspace, job.search)

@@ -105,11 +105,6 @@ def missing(path: str | None, field: str) -> Iterator[str]:
         yield f"{field}: no such file or folder: {path!r}{seen_from}"
 
 
-def missing_database(uri: str | None, field: str) -> Iterator[str]:
-    """A fault if ``uri`` is that of a SQLite file that does not exist; MLflow would make an empty one."""
-    start = "sqlite:///"
-    if uri is not None and uri.startswith(start):
-        yield from missing(uri.removeprefix(start).partition("?")[0], field)
 
 
 def load(
@@ -241,12 +236,14 @@ def cli(
 
 
 def command(main: Callable[[], None]) -> Callable[[], None]:
-    """The ``main`` of a job, which ends with the message of a user's error, and status 1."""
+    """The ``main`` of a job, which ends with the message of a user's error, and status 1 (2 for a refused config)."""
 
     @functools.wraps(main)
     def run() -> None:
         try:
             main()
+        except ConfigError as error:
+            refuse(error.errors)
         except (ValueError, OSError) as error:
             text = f"{Path(main.__code__.co_filename).stem}: {as_started(str(error))}"
             raise SystemExit(for_terminal(text)) from None
@@ -427,7 +424,8 @@ def _sections(config: ConfigModel, path: str = "") -> Iterator[tuple[str, Config
 def missing_inputs(config: ConfigModel | None) -> list[str]:
     """Inputs of the config and all its sections that are missing on this machine."""
     sections = () if config is None else _sections(config)
-    return [_typable(fault, path, section) for path, section in sections for fault in section.preflight()]
+    faults = (_typable(fault, path, section) for path, section in sections for fault in section.preflight())
+    return list(dict.fromkeys(faults))
 
 
 def _typable(fault: str, path: str, section: ConfigModel) -> str:

@@ -37,6 +37,7 @@ def _after(template: str) -> Callable[..., str]:
 
 
 after_import = _after("jobs/validate.py pairs={0}")
+after_uncaptioned = _after("jobs/caption.py --input {0} --out captions --artifact objects")
 after_pairs = _after(f"jobs/train_twincap.py {_CONFIGS}/twincap/demo.yaml name=mine pairs={{0}}")
 after_procedures = _after(
     f"jobs/pretrain_procap.py {_CONFIGS}/procap/pretrain_demo.yaml name=mine-pretrain procedures={{0}}"
@@ -70,7 +71,7 @@ def after_validation(findings: ValidationFindings) -> str:
         return after_import(job.pairs)
     if not result.images:
         return _command("jobs/evaluate.py predictions=mine.jsonl pairs={0} out=runs/mine/evaluation", job.pairs)
-    return after_pairs(job.pairs)
+    return (after_uncaptioned if result.without_captions == result.num_pairs else after_pairs)(job.pairs)
 
 
 def after_training(entry: str, job: Any, artifact: str) -> str:

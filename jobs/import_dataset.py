@@ -24,11 +24,13 @@ def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
     from idc.data.importing import open_import
-    from idc.next_command import after_import
+    from idc.data.manifest import uncaptioned
+    from idc.metrics.changes import says_no_change
+    from idc.next_command import after_import, after_uncaptioned
     from idc.util.redaction import for_terminal
 
     job = args.config
-    folder, source, stages = open_import(job, args.overwrite, progress=True)
+    folder, source, stages = open_import(job, args.overwrite, progress=True, says_no_change=says_no_change)
     for note in folder.manifest.extra["notes"]:
         print(for_terminal(f"note: {note}"), flush=True)
     share = job.max_reject_share
@@ -37,6 +39,9 @@ def main() -> None:
     )
     print(f"{job.out}: {manifest.num_rows} pairs {manifest.rows_by_split}, without captions: "
           f"{manifest.num_without_captions}, rejected: {manifest.num_rejected} {manifest.reject_reasons}")  # fmt: skip
+    if 0 < manifest.num_rows == manifest.num_without_captions:
+        print(f"warning: {uncaptioned(job.out)}")
+        after_import = after_uncaptioned if manifest.has_images else after_import
     print(f"next: {after_import(job.out)}")
 
 

@@ -10,7 +10,6 @@ and neighbours: another out with the same work, or --overwrite.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import partial
 
 from cluster.config import OnCluster
@@ -26,7 +25,7 @@ class Job(OnCluster, MinePairsJob):
 @command
 def main() -> None:
     args = cli(Job, __doc__)
-    from cluster.preflight import Requirements
+    from cluster.preflight import Bundle, Requirements
     from cluster.session import run_chunks, session
     from idc.mining.mining_job import already_mined, mine
     from idc.report.mining_page import mining_summary, write_mining_page
@@ -37,7 +36,8 @@ def main() -> None:
     earlier = manifest = already_mined(job, encoder, args.overwrite)
     if manifest is None:
         run = partial(run_chunks, args.local, job.cluster, processes=job.workers)
-        with nullcontext() if args.local else session(job.cluster, Requirements(job, out=job.out)):
+        workers = Bundle("workers", 1, job.cpus_per_worker, job.gpus_per_worker)
+        with session(job.cluster, Requirements(job, [workers], job.out), args.local):
             manifest = mine(job, run, extraction(job), encoder, overwrite=args.overwrite)
     write_mining_page(job, manifest, again=earlier is None)
     print("\n".join(mining_summary(job, manifest)))

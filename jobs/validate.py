@@ -18,13 +18,14 @@ def main() -> None:
     args = cli(ValidateJob, __doc__, local=False, overwrite=False)
     from idc.data.validation.report import report_path, validation_table, write_validation_report
     from idc.data.validation.run import validate
+    from idc.metrics.changes import says_no_change
     from idc.next_command import after_validation
     from idc.report.validation_page import page_path, write_validation_page
     from idc.util.redaction import for_terminal
 
     job, path = args.config, report_path(args.config)
     try:
-        validation = validate(job)
+        validation = validate(job, says_no_change=says_no_change)
         print(for_terminal(validation_table(validation.result)))
         write_validation_report(validation.result, path)
         print(f"written to {path}")

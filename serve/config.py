@@ -9,6 +9,7 @@ from pydantic import Field
 
 from idc.captioning.loading import AUTO, CaptionerLoader, LoadConfig
 from idc.config import ConfigModel
+from idc.training.config import missing_device
 from idc.util.loopback import is_loopback
 from serve.backend import ModelStatus
 from serve.port import SharedPort
@@ -140,6 +141,7 @@ class CommandConfig(ServeConfig):
             yield f"host: {self.host!r} needs auth.tokens; without, only requests from localhost are accepted"
 
     def preflight(self) -> Iterator[str]:
+        yield from missing_device("cuda" if self.scaling.gpus else None, "scaling.gpus")
         resolver = Resolver(self.tracking_uri, self.loading.objects)
         for name, source in self.models.items():
             try:

@@ -18,10 +18,10 @@ from filelock import FileLock
 
 from idc.captioning.loading import AUTO, artifact_folder, newest_or_shipped
 from idc.captioning.objects_config import ObjectsConfig
-from idc.config import missing_database
 from idc.data.remote_copies import cache_root, is_uri, local_folder
 from idc.systems import HUB, untrained_name
 from idc.training.artifact import CONFIG, IDENTITY_TAG, Artifact, artifact_identity, check_weights, read_artifact
+from idc.training.config import unusable_tracking
 from idc.util.redaction import redacted
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Resolver:
 
     def __init__(self, tracking_uri: str | None = None, objects: ObjectsConfig | None = None):
         self._objects = objects or ObjectsConfig()
+        self._setting = tracking_uri
         self._uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
         self._shown = redacted(str(self._uri))
         self._hashes: dict[Path, tuple[object, str]] = {}
@@ -117,8 +118,8 @@ class Resolver:
     def _client(self) -> MlflowClient:
         if self._uri is None:
             raise ValueError(NO_REGISTRY)
-        if faults := list(missing_database(self._uri, "tracking_uri")):
-            raise ValueError(faults[0])  # MLflow would create an empty one
+        for fault in unusable_tracking(self._setting, "tracking_uri"):
+            raise ValueError(fault)
         # Report an unreachable server soon: MLflow's default of seven retries takes minutes.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")

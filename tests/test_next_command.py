@@ -40,6 +40,7 @@ COMMANDS = [
     ),
     *(next_command.after_conversion(kind, ARTIFACT) for kind in ("vqgan", "stage1", "stage2", "clip4idc", "mci")),
     next_command.after_import("my pairs"),
+    next_command.after_uncaptioned("my pairs"),
     next_command.after_pairs("my pairs"),
     next_command.after_procedures("my procedures"),
     next_command.after_mining("data/mined"),

@@ -65,6 +65,7 @@ class CaptionSettings(LoadConfig):
             yield f"beams: {error}"
 
     def preflight(self) -> Iterator[str]:
+        yield from super().preflight()
         for field in ("ignore", "only"):
             for part in getattr(self, field):
                 yield from missing(part if isinstance(part, str) else None, field)

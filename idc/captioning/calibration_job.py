@@ -83,6 +83,7 @@ class CalibrateJob(LoadConfig):
         return (self.pairs, *self.more_pairs)
 
     def preflight(self) -> Iterator[str]:
+        yield from super().preflight()
         if self.artifact.startswith(HUB):
             yield (
                 f"artifact: {self.artifact} is made where it is used; make one that keeps its calibration: python "

@@ -41,6 +41,7 @@ from idc.systems import (
     untrained_name,
 )
 from idc.training.artifact import artifact_identity, read_artifact
+from idc.training.config import missing_device, unusable_tracking
 from idc.training.hashing import combined_hash
 from idc.util.program import commands_folder
 from idc.util.shipped_weights import CAPTIONER, SATELLITE, shipped_weights
@@ -100,6 +101,10 @@ class LoadConfig(ConfigModel):
             raise ValueError("url is missing; give the base URL of the endpoint, as in http://localhost:8000/v1")
         return value
 
+    def preflight(self) -> Iterator[str]:
+        if not getattr(self, "gpus_per_actor", 0):  # else Ray loads it on a machine that has them
+            yield from missing_device(self.device)
+
     def loading_identity(self) -> dict[str, str]:
         """The loading settings that captions depend on, where they differ from the default; for fingerprints."""
         if self.endpoint is not None:
@@ -144,6 +149,7 @@ def artifact_folder(artifact: str, objects: ObjectsConfig | None = None) -> str:
 def missing_artifact(artifact: str | None, field: str) -> Iterator[str]:
     """Faults of an artifact that is not there, or is not one captioner. Neither hub nor registry is asked."""
     if artifact is None or artifact.startswith((HUB, REGISTRY)):
+        yield from unusable_tracking(None, field) if artifact is not None and artifact.startswith(REGISTRY) else ()
         return
     if artifact == AUTO:
         yield f"{field}: {AUTO} chooses a captioner for each pair; name one, such as {SHIPPED} or {OBJECTS}"
@@ -235,7 +241,8 @@ class CaptionerLoader:
     """Loads the captioner of an artifact (its folder, or another name of :func:`artifact_folder`); picklable. ``gpus``:
     of the process that loads it, whose default device is cuda if there are any; None: those that torch has then.
     ``threads``: of torch and OpenCV in the whole process; by default unchanged. A folder that is not an artifact, or a
-    base model that is not on this machine or another one, is a ValueError before anything is started.
+    base model that is not on this machine or another one, is a ValueError before anything is started; a device that is
+    not on the machine that loads is one before anything is loaded.
 
     Attributes:
         artifact: the folder, looked up once, because an alias of a registry may move; for ``auto`` that of the trained
@@ -248,6 +255,7 @@ class CaptionerLoader:
         self, artifact: str, config: LoadConfig = DEFAULTS, gpus: float | None = 0.0, threads: int | None = None
     ) -> None:
         self.objects, self.threads, self.speed = config.objects, threads, config.speed
+        self.device = config.device or (None if gpus is None else "cuda" if gpus > 0 else "cpu")
         self.trained: tuple[str, CaptionerLoader] | None = None
         if self.objects.model_fields_set:
             artifact_folder(untrained_name(self.objects), self.objects)  # refuses a detector that is not there
@@ -263,7 +271,6 @@ class CaptionerLoader:
         if contents.base is not None and self.endpoint is None:
             # An artifact of a stranger may name any base; only what `hf:` named here is downloaded.
             contents.base.folder(self.base, download=is_of_hub(contents.path))
-        self.device = config.device or (None if gpus is None else "cuda" if gpus > 0 else "cpu")
 
     def folder_of(self, description: Description) -> str:
         """The folder of the artifact that described a pair."""
@@ -273,6 +280,8 @@ class CaptionerLoader:
         return artifact_folder(name, self.objects)
 
     def __call__(self) -> Captioner:
+        for fault in missing_device(self.device):
+            raise ValueError(fault)
         if self.threads is not None:
             import cv2
 

@@ -15,7 +15,7 @@ from idc.data.images import CheckedImage, ImageError, check_image
 from idc.data.pipeline import Batch, StageSpec, concat, good_rows
 from idc.data.readers import open_reader
 from idc.data.readers.base import COLUMNS, SPLIT_NAMES, PairReader, printable
-from idc.data.readers.default_splits import with_default_splits
+from idc.data.readers.default_splits import SaysNoChange, with_default_splits
 from idc.data.readers.layouts import with_layout
 from idc.data.schema import CAPTION_ORIGINS, PAIR_SCHEMA_VERSION, SPLITS, caption_origins, meta_text, pair_arrow_schema
 from idc.data.store import DatasetFolder, fingerprint
@@ -30,7 +30,11 @@ _SAMPLED_CHUNKS, _SAMPLED_ROWS = 4, 4
 
 
 def open_import(
-    job: ImportJob, overwrite: bool = False, *, progress: bool = False
+    job: ImportJob,
+    overwrite: bool = False,
+    *,
+    progress: bool = False,
+    says_no_change: SaysNoChange | None = None,
 ) -> tuple[DatasetFolder, PairReader, list[StageSpec]]:
     """The folder, source and stages of an import, for ``run_local`` or ``cluster.data.run_chunks_on_ray``.
 
@@ -39,6 +43,7 @@ def open_import(
 
     Args:
         progress: show the progress of that reading.
+        says_no_change: see :func:`~idc.data.readers.default_splits.with_default_splits`.
     """
     job, format = with_layout(job, job.source)
     source = open_reader(format, job.source, job)
@@ -58,7 +63,7 @@ def open_import(
         extra=source.extra,
     )
     if folder.pending():
-        source = with_default_splits(source, format, job, progress=progress)
+        source = with_default_splits(source, format, job, progress=progress, says_no_change=says_no_change)
         folder.manifest.extra.update(source.extra)
     source = _Joined(source, joined)
     return folder, source, [load_stage(job, source.reader, source.extra.get("images", True), job.workers)]

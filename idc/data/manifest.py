@@ -163,9 +163,19 @@ def _import_first(path: AnyPath, kind: str | None, command: str | None) -> str:
     return f"; import it first: {command or default}"
 
 
-def missing_pairs(path: str, field: str, kind: str | None = "pairs", inputs: Sequence[str] = ()) -> Iterator[str]:
+def uncaptioned(path: AnyPath, split: str = "") -> str:
+    """The error of a training on pairs of which none has a caption."""
+    return (
+        f"no pair {f'of the split {split!r} ' * bool(split)}in {path} has a caption, and captions are what is learned; "
+        "import it again with captions (docs/data.md), or take another folder"
+    )
+
+
+def missing_pairs(
+    path: str, field: str, kind: str | None = "pairs", inputs: Sequence[str] = (), captions: bool = False
+) -> Iterator[str]:
     """Errors if the local folder at ``path`` does not exist, or is not a complete folder of pairs (or of ``kind``) with
-    images, or if one of its ``inputs`` is missing (a URI is checked when it is read)."""
+    images (and ``captions``), or if one of its ``inputs`` is missing (a URI is checked when it is read)."""
     if "://" in path:
         return
     faults = list(missing(path, field))
@@ -173,6 +183,8 @@ def missing_pairs(path: str, field: str, kind: str | None = "pairs", inputs: Seq
         try:
             manifest = complete_manifest(path, kind)
             manifest.need_images(path)
+            if captions and 0 < manifest.num_rows == manifest.num_without_captions:
+                faults.append(f"{field}: {uncaptioned(path)}")
             for name in inputs:
                 if (needed := manifest.inputs.get(name)) is not None:
                     again = f"the {manifest.kind} refer to it; build them again with build.{name}=..."

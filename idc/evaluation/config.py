@@ -104,6 +104,7 @@ class EvaluateJob(LoadConfig):
             )
 
     def preflight(self) -> Iterator[str]:
+        yield from super().preflight()
         yield from missing(self.pairs, "pairs")
         yield from missing_artifact(self.artifact, "artifact")
         yield from missing(self.predictions, "predictions")
@@ -157,6 +158,7 @@ class AskJob(LoadConfig):
             yield f"wording: {IMAGE} is in it {marks} times; it must stand for the image before and the image after"
 
     def preflight(self) -> Iterator[str]:
+        yield from super().preflight()
         yield from missing_artifact(self.artifact, "artifact")
         yield from missing_pairs(self.instructions, "instructions", kind=None)
 

@@ -36,7 +36,7 @@ from idc.training.config import KeepBest
 from idc.training.hashing import contents, file_hash
 from idc.util import logs
 
-_VERSION = 7
+_VERSION = 8
 """Incremented when the same inputs would give other numbers."""
 
 _INPUTS = {"pairs", "references", "artifact", "predictions", "vocabulary", "trained_baseline"}

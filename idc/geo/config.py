@@ -73,6 +73,7 @@ class SceneJob(LoadConfig):
             yield f"overlap: {self.overlap} is more than half of tile={self.tile}; take at most {self.tile // 2}"
 
     def preflight(self) -> Iterator[str]:
+        yield from super().preflight()
         if find_spec("rasterio") is None:
             yield "rasterio, which reads GeoTIFFs, is not installed; pip install 'idc[geo]'"
         yield from missing_artifact(self.artifact, "artifact")

@@ -23,12 +23,14 @@ sameness or name a distractor do not count: "nearly identical, except that the c
 no rule fits names no type (``None``) and counts as wrong. The rules are tried in this order:
 
 ======== ========================================================================================================
-drop     "missing", "removed", "disappeared", "gone", "is no longer there", "there is no longer a ..."
-move     "moved", "shifted"; "location", "position" or "place" that changed, is new or is different
-add      "added", "appeared", "newly placed", "there is a new ...", "someone put ..."
+drop     "missing", "removed", "gone", "demolished", "has left", "is no longer there", "not there anymore", "fewer cars"
+move     "moved", "shifted", "opened", "is closer"; "location", "position" or "place" that changed, is new or different
+add      "added", "appeared", "built", "has arrived", "there is now a ...", "was not there before", "more people"
 color    "the color of ... changed", "different color", or a colour as the new value: "to", "turned", "became", "now"
 material the same with "material" or "texture", and rubber, matte, metal, metallic, shiny
 ======== ========================================================================================================
+
+Long because the types are read from clauses, and both from the same words.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class Clause(NamedTuple):
 DISTRACTORS = re.compile(
     r"\b(?:camera|view ?points?|viewing|perspective|angles?|illumination|shadows?|brightness|brighter|darker|exposure"
     r"|contrast|time of day|sunlight|weather|season|zoom\w*|noise|blur\w*|sharpness|compression|image quality|hue|tint"
-    r"|resolution|tones?"
+    r"|resolution|tones?|anti-?aliasing|from (?:another|a different|the other) side"
     r"|(?:taken|shot|photographed|captured|acquired|seen|viewed) (?:from|at|on|in)"
     r"|(?<!traffic )(?<!street )light(?:s|ing)?(?! (?:is|are|was|were|has|turned)\b(?! (?:\w+ )?different)))\b"
 )
@@ -149,7 +151,8 @@ _SAME = tuple(
         rf"\bneither {_WHOLE} {_SHOW} anything\b",
         rf"{_BE} (?:[\w'-]+ ){{0,8}}?(?:at|in) (?:the|their|its) (?:exact )?{_BEFORE} {_SPOT}s?\b",
         rf"\bin (?:the|their) (?:exact )?{_BEFORE} {_SPOT}s\b",
-        rf"{_BE} (?:(?!not\b)[\w'-]+,? ){{0,3}}?(?:as|like|where|how|the way) {_WERE}",
+        rf"{_BE} (?:(?!not\b|behind\b|near\b)[\w'-]+,? ){{0,3}}?(?:as|like|where|how|the way) {_WERE}"
+        r"(?=$|,| (?:before|originally|previously|at first|in (?:the )?(?:first|before|earlier)))",
         rf"{_BE} (?:exactly |just )?(?:as before|in place(?! of))\b",
         r"\bstill (?:there|here|present|in place|in (?:its|their)|the same)\b",
         rf"\b{_WHOLE} (?:\w+ )?match(?:es)?\b",
@@ -158,14 +161,19 @@ _SAME = tuple(
         rf"\bsame {_WHOLE} (?:is shown )?(?:twice|again|two times)\b",
         r"^nothing else (?:is|are|was|did|has)$",
         r"^(?:no|none|nothing|nope)(?: (?:that|as far as) .*)?$",
+        r"^nothing (?:visible|noticeable|apparent|to (?:see|report))\b",
     )
 )
 _DENIED_SAMENESS = re.compile(
     rf"\b(?:not|\w+n't|no longer|never|neither|hardly) (?:[\w'-]+ ){{0,5}}?(?:{_ALIKE}|as before)\b"
     r"|\bnot (?:all|every\w*|both|much of|where)\b|\b(?:any ?more|(?:is|are) left|now)$"
 )
-_ALIKE_PARTS = re.compile(rf"\b{_SHOW} (?:exactly |all )?the same (?:\w+ )?\w+s\b")
-"""Sameness of parts, which says something only where no word of change is next to it."""
+_ALIKE_PARTS = re.compile(
+    rf"\b{_SHOW} (?:exactly |all )?the same (?:\w+ )?\w+s\b"
+    r"|^(?:(?:exactly|just|still|the|exact) )*same (?:\w+ ){0,2}\w+$"
+    r"|\b(?:shows?|depicts?|displays?|captures?|presents?|(?:is|are) of) (?:exactly )?the same (?:\w+ ){0,2}?\w+$"
+)
+"""Sameness of parts or of a place, which says something only where no word of change is next to it."""
 _REST = re.compile(
     r"\b(?:else|rest|remaining|most(?:ly)?|largely|other (?:objects?|things|parts?|areas?|items?)"
     r"|no (?:other|further|more|additional))\b"
@@ -176,10 +184,10 @@ _CHANGE = re.compile(
     r"\b(?:added|removed|appeared|appears?(?! (?:to|the|similar|very|nearly|almost|quite|unchanged|identical)\b)"
     r"|disappear\w*|vanish\w*|gone|missing|new|newly|moved|moves|shifted|replaced|turn(?:ed|s)|bec(?:ame|omes?)|built"
     r"|constructed|demolished|destroyed|extended|widened|put|placed|taken|swapped|rotated|grown|shrunk|larger|smaller"
-    r"|bigger|wider|taller|shorter|fewer|different|differently|differs?|no longer|any ?more|now|entered"
-    r"|(?:has|have) left|left the|walk\w*|drove|opened|closed|changed|changes|collapsed|melted|fallen|risen|raised"
-    r"|increased|decreased|(?:one|two|three|\w+s) more|additional|another|(?:more|less) \w+s|re?painted"
-    r"|recolou?red|upside|open|cut down|(?<!was )not (?:there|visible(?! to me)|present)|without"
+    r"|bigger|wider|taller|shorter|fewer|closer|nearer|further|farther|different|differently|differs?|no longer"
+    r"|any ?more|now|entered|(?:has|have) left|left the|walk\w*|drove|opened|closed|changed|changes|collapsed|melted"
+    r"|fallen|risen|raised|increased|decreased|(?:one|two|three|\w+s) more|additional|another|(?:more|less) \w+s"
+    r"|re?painted|recolou?red|upside|open|cut down|(?<!was )not (?:there|visible(?! to me)|present)|without"
     r"|(?<!i )(?<!we )(?<!you )(?:has|have) (?:\w+ly )?(?!remain|stay)\w+ed"
     rf"|(?:has|have) (?:\w+ly )?been (?!{_PERCEIVED})\w+)\b|\b(?:has|have|did)$"
 )
@@ -273,23 +281,45 @@ UNCLEAR = "unclear"
 COLORS = ("gray", "grey", "red", "blue", "green", "brown", "purple", "cyan", "yellow")
 MATERIALS = ("rubber", "matte", "metal", "metallic", "shiny")
 
-_PLACE = r"(?:location|position|place|spot)"
+_PLACE = r"(?:location|position|place|spot)s?"
+_THINGS = (
+    r"(?:\w+ )?(?:people|persons?|pedestrians|m[ae]n|women|cars?|vehicles?|trucks?|trees|houses|buildings|objects?)"
+)
+"""What is counted; after at most one other word."""
+_LOOKS = r"(?:to|the|as|like|similar|very|nearly|almost|quite|identical|more|less|much|slightly|\w+er)"
+_NOT = r"(?:not|\w+n't|(?:isn|aren|wasn|weren) t|no longer|never)"
+_THERE = r"(?:there|here|present|visible|seen|shown|in view|exists?)"
+_PERFECT = r"(?:has|have|had) (?:also |all |both |now |just |since |already )?"
 _RULES = tuple(
     (kind, re.compile(pattern))
     for kind, pattern in (
         (
             "drop",
-            r"\b(?:missing|removed|disappeared|disappears|vanished|gone|dropped|deleted)\b|\btaken away\b"
-            r"|\bno longer (?:there|here|present|visible|in|exists?)\b|\bthere (?:is|are) no longer\b",
+            r"\b(?:missing|removed?|disappear(?:ed|s)?|vanish(?:ed|es)?|gone|dropped|deleted?|erased?|absent|demolished|destroyed"
+            r"|dismantled|(?:torn|cut|taken) down|taken away|(?:drove|driven|walked|went|ran) (?:away|off))\b"
+            rf"|\b{_PERFECT}(?:left|departed|exited)\b|\bleft the (?:\w+ )?(?:scene|frame|view|area|lot|room)\b"
+            rf"|\bno longer (?:{_THERE}|in|on|at|near|by|behind|parked)\b|\bthere (?:is|are) no longer\b"
+            rf"|\b{_NOT} (?:{_THERE} |(?:in|on|at|near|by) (?:\w+ ){{1,5}}?)any ?more\b"
+            rf"|\b(?:(?:is|are) not|(?:is|are)n't|(?:isn|aren) t) {_THERE}$"
+            rf"|\b{_NOT} (?:{_THERE} )?(?:in|on) (?:the )?(?:after|second|right|later|latter)\b"
+            rf"|\b(?:fewer|less) {_THINGS}\b|\bone (?:fewer|less)\b",
         ),
         (
             "move",
-            r"\b(?:moved|moves|shifted|relocated|displaced)\b|\bchang\w* (?:its |the |their )?" + _PLACE + r"\b"
-            r"|\b(?:different|new|another) " + _PLACE + r"\b|\b" + _PLACE + r" of .*\bchang",
+            r"\b(?:move[ds]?|shifted|relocated|displaced|rearranged|rotated|closer|nearer|farther|further)\b"
+            rf"|\bchang\w* (?:its |the |their |his |her )?{_PLACE}\b|\b(?:different|new|another|other) {_PLACE}\b"
+            rf"|\b{_PLACE} of .*\bchang|\b(?:been|was|were|now|more|{_PERFECT.strip()}) (?:opened|open|closed|shut)\b"
+            rf"|\b{_PERFECT}(?:walked|driven|turned (?:around|his|her|its|their|to the|towards?)|backed up|crossed)\b",
         ),
         (
             "add",
-            r"\b(?:added|appeared|appears|newly|introduced)\b|\b(?:is|are) (?:a )?new\b|\bput\b|\bshow(?:s|ed) up\b",
+            r"\b(?:add(?:ed)?|insert(?:ed)?|appeared|newly|introduced|put|show(?:s|ed)? up|built|constructed|erected"
+            r"|installed)\b"
+            rf"|\bappears?\b(?! {_LOOKS}\b)"
+            rf"|\b(?:is|are) (?:a )?new\b|\b{_PERFECT}(?:arrived|entered|joined|come (?:in|up|into))\b"
+            r"|\bthere (?:is|are) (?:now|another|an? (?:additional|extra|new)|(?:\w+ ){1,9}?now\b|(?:\w+ )?new)\b"
+            rf"|\bnow (?:there|{_THERE}|an?|one|two|three|several)\b|\b(?:more|additional|extra|another) {_THINGS}\b"
+            rf"|\b{_NOT} {_THERE} (?:before|in the (?:before|first|left|earlier)\b)",
         ),
         ("color", r"\bcolou?r\b.*\bchang|\bchang.*\bcolou?r\b|\b(?:different|new|another) colou?r\b|\brecolou?red\b"),
         (

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from idc.data.images import decode_image, resize_image
+from idc.data.manifest import uncaptioned
 from idc.data.mapped_rows import MappedRows
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
@@ -61,6 +62,8 @@ class CaptionedRows(ValidatedRows):
         self.vocabulary, self.length, self.seed = vocabulary, length, seed
         self.captions: list[list[str]] = self.rows.column("captions")
         self.order = [index for index, texts in enumerate(self.captions) if texts]
+        if split == "train" and not self.order:
+            raise ValueError(uncaptioned(pairs, split))
 
     def __len__(self) -> int:
         return len(self.order)

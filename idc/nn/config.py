@@ -38,9 +38,9 @@ class PairsTraining(ConfigModel):
     """Artifact of the same model and supervision to start from, with its vocabulary."""
 
     def preflight(self) -> Iterator[str]:
-        yield from missing_pairs(self.pairs, "pairs")
+        yield from missing_pairs(self.pairs, "pairs", captions=True)
         for path in self.more_pairs:
-            yield from missing_pairs(path, "more_pairs")
+            yield from missing_pairs(path, "more_pairs", captions=True)
         yield from missing(self.start, "start")
 
 

@@ -1,15 +1,19 @@
-"""Settings of the training loop, and the learning-rate schedules as plain functions of the step. No torch here."""
+"""Settings of the training loop, and the learning-rate schedules as plain functions of the step. Imports no torch."""
 
 from __future__ import annotations
 
 import math
+import os
+import shlex
 from collections.abc import Collection, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from idc.config import ConfigModel
+from idc.config import ConfigModel, missing
 
 ScheduleName = Literal["constant", "linear_warmup", "linear_warmup_decay", "linear_warmup_cosine", "log_warmup"]
 
@@ -101,17 +105,50 @@ class KeepBest(ConfigModel):
         return than is None or (value > than if self.mode == "max" else value < than)
 
 
+def unusable_tracking(uri: str | None, field: str, make: bool = False) -> Iterator[str]:
+    """A fault of an MLflow tracking URI, by default that of MLFLOW_TRACKING_URI: a folder, which MLflow refuses from
+    3.13 on; without ``make`` also a SQLite file that does not exist, of which MLflow would make an empty one."""
+    if not uri:
+        uri, field = os.environ.get("MLFLOW_TRACKING_URI", ""), "MLFLOW_TRACKING_URI"
+    parts, allowed = urlsplit(uri), os.environ.get("MLFLOW_ALLOW_FILE_STORE", "").lower() in ("true", "1")
+    if parts.scheme == "sqlite" and not make:
+        yield from missing(parts.path.removeprefix("/"), field)
+    elif uri not in ("", "databricks") and parts.scheme in ("", "file") and not allowed:
+        folder = Path(parts.path)
+        target = f"sqlite:///{folder.parent / 'mlflow.db'}"
+        yield (
+            f"{field}: {uri!r} is a folder, which MLflow refuses from 3.13 on; give {target}, into which "
+            f"`mlflow migrate-filestore --source {shlex.quote(str(folder))} --target {target}` moves what it holds"
+        )
+
+
 class TrackingConfig(ConfigModel):
     """Where the run is tracked, in addition to its own log.jsonl."""
 
     enabled: bool = True
     """Track the run in MLflow."""
     uri: str | None = None
-    """MLflow tracking URI; empty: the SQLite file mlflow.db next to the run's folder."""
+    """MLflow tracking URI. Default: MLFLOW_TRACKING_URI, else the SQLite file mlflow.db next to the run's folder."""
     experiment: str = "idc"
     """MLflow experiment."""
     patience_s: float = Field(120.0, ge=0)
     """Seconds that the end of a run waits for a tracking server that does not answer; the run itself never waits."""
+
+    def preflight(self) -> Iterator[str]:
+        if self.enabled:
+            yield from unusable_tracking(self.uri, "uri", make=True)
+
+
+def missing_device(device: str | None, field: str = "device") -> Iterator[str]:
+    """A fault if torch has no such device on this machine."""
+    if device is None or device == "cpu":
+        return  # without the import of torch
+    import torch
+
+    kind = torch.accelerator.current_accelerator()
+    there = ["cpu:0", *(f"{kind.type}:{n}" for n in range(torch.accelerator.device_count()) if kind is not None)]
+    if device not in there and f"{device}:0" not in there:
+        yield f"{field}: torch has no {device!r} here, only {', '.join(there)}; give one of these, or leave it out"
 
 
 class TrainConfig(ConfigModel):

@@ -280,6 +280,12 @@ class _Run:
 
     def finish(self, export: Export | None) -> dict[str, Any]:
         metrics = self.best["metrics"] if self.best else self.metrics
+        validated = 0 if self.loaders.validation is None else len(self.loaders.validation.dataset)
+        if self.is_main and metrics.get("distinct_captions") == 1 and validated > 1:
+            text = f"the weights that are kept caption all {validated} validation pairs alike: they learned nothing"
+            logs.event(
+                "collapsed", f"{text} of the images; train longer, with a lower rate, or on more pairs", "warning"
+            )
         if export is not None:
             state = self.engine.full_state_dict() if self.best is None else {}
             if self.is_main:

@@ -179,9 +179,9 @@ class TuningJob(ConfigModel):
             yield "tune.language: 'frozen', with tower and projector empty, trains nothing"
 
     def preflight(self) -> Iterator[str]:
-        yield from missing_pairs(self.pairs, "pairs", kind=None)
+        yield from missing_pairs(self.pairs, "pairs", kind=None, captions=True)
         for path in self.more_pairs:
-            yield from missing_pairs(path, "more_pairs", kind=None)
+            yield from missing_pairs(path, "more_pairs", kind=None, captions=True)
 
 
 def base_content(base: BaseConfig) -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from idc.data.domain import pairs_domain
 from idc.data.images import decode_image, image_size, resize_image
-from idc.data.manifest import complete_manifest
+from idc.data.manifest import complete_manifest, uncaptioned
 from idc.data.mapped_rows import MappedRows
 from idc.data.schema import Instruction, Turn
 from idc.metrics.scene_scores import TrueDifferences, Truth, scene_truth
@@ -233,6 +233,8 @@ def dialogue_loaders(job: TuningJob, family: Family, context: Context, one_size:
         path: DialogueSamples(path, "train", chat, job.prompt, seed + number, job.captions, one_size=one_size)
         for number, path in enumerate((job.pairs, *job.more_pairs))
     }
+    if empty := [path for path, part in parts.items() if not len(part)]:
+        raise ValueError(uncaptioned(empty[0], "train"))
     validation = DialogueSamples(job.pairs, "val", chat, job.prompt, seed, validation=True, one_size=one_size)
     return loaders_of(job, parts, validation, family, context)
 

@@ -16,6 +16,10 @@ from PIL import Image
 
 import idc
 import serve
+from benchmarks.captioning import CaptioningConfig
+from benchmarks.gpu import GpuConfig
+from benchmarks.training import TrainingConfig
+from idc.captioning.calibration_job import CalibrateJob
 from idc.captioning.familiarity import Familiarity
 from idc.captioning.loading import (
     AUTO,
@@ -27,15 +31,18 @@ from idc.captioning.loading import (
     captioner_identity,
 )
 from idc.captioning.objects_config import ObjectsConfig
+from idc.captioning.pair import PairJob
 from idc.captioning.table import CaptionJob, caption_rows
-from idc.config import load
+from idc.config import ConfigModel, load, missing_inputs
 from idc.data.images import decode_image
 from idc.data.pipeline import run_local
 from idc.data.store import iter_rows
-from idc.evaluation.config import EvaluateJob
+from idc.evaluation.config import AskJob, EvaluateJob
 from idc.evaluation.job import scoring_fingerprint
+from idc.geo.config import SceneJob
 from idc.report.gallery import write_gallery
 from idc.systems import OBJECTS, untrained_captioner
+from idc.systems.changevg.config import ScoreGuideJob
 from idc.systems.procap.speed import Optimisations
 from tests.captioning.disturbed_weights import disturbed_copy
 from tests.conftest import Command
@@ -47,6 +54,9 @@ def test_device_and_speed_reach_the_captioner(captioner_artifact: Path) -> None:
     assert CaptionerLoader(artifact, DEFAULTS).device == "cpu"
     assert CaptionerLoader(artifact, DEFAULTS, gpus=0.5).device == "cuda"
     assert CaptionerLoader(artifact, LoadConfig(device="cuda:1")).device == "cuda:1"
+    for name in (artifact, "auto"):  # refused before anything is loaded
+        with pytest.raises(ValueError, match="device: torch has no 'cuda:99' here"):
+            CaptionerLoader(name, LoadConfig(device="cuda:99"), gpus=None)()
     found = {}
     for speed in ("auto", "exact", "fast", "bf16"):
         captioner = CaptionerLoader(artifact, LoadConfig(speed=speed))()
@@ -57,6 +67,21 @@ def test_device_and_speed_reach_the_captioner(captioner_artifact: Path) -> None:
     }  # fmt: skip
     assert found["auto"].channels_last
     assert found["fast"].channels_last
+
+
+@pytest.mark.parametrize(("job", "settings"), [
+    (PairJob, {"before": "a", "after": "b"}), (CaptionJob, {"input": "a", "out": "b"}),
+    (SceneJob, {"before": "a", "after": "b", "out": "c"}),
+    (EvaluateJob, {"artifact": "shipped", "out": "a", "pairs": "b"}),
+    (AskJob, {"artifact": "shipped", "instructions": "a", "out": "b"}), (CalibrateJob, {"artifact": "a", "pairs": "b"}),
+    (ScoreGuideJob, {"pairs": "a", "guide": "b", "out": "c"}), (TrainingConfig, {}), (CaptioningConfig, {}),
+    (GpuConfig, {}),
+])  # fmt: skip
+def test_every_command_refuses_a_device_that_is_not_there(job: type[ConfigModel], settings: Fields) -> None:
+    for device in ("cuda:99", "gpu"):
+        faults = missing_inputs(job(**settings, device=device))
+        assert [fault for fault in faults if fault.startswith(f"device: torch has no '{device}' here")]
+    assert not [fault for fault in missing_inputs(job(**settings, device="cpu:0")) if fault.startswith("device")]
 
 
 def test_fingerprints_change_with_the_number_format_alone(tmp_path: Path) -> None:

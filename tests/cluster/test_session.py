@@ -15,8 +15,9 @@ import pytest
 import requests
 
 from cluster.config import ClusterConfig
-from cluster.preflight import Bundle, Requirements, check_cluster, probe, unmet
-from idc.config import ConfigModel, missing
+from cluster.preflight import Bundle, Requirements, check_cluster, check_machine, probe, unmet
+from cluster.session import session
+from idc.config import ConfigError, ConfigModel, missing
 from idc.util.loopback import bypass_proxies
 from tests.chat_server import serving
 from tests.sockets import open_to_others
@@ -116,6 +117,15 @@ def test_workers_that_do_not_fit_are_a_fault(bundle: Bundle, room: int) -> None:
     assert fault.startswith(f"n: {bundle.workers} workers of ")
     assert f"there is room for {room} on the nodes (4 CPUs and 0 GPUs, 16 CPUs and 2 GPUs)" in fault
     assert list(unmet([bundle._replace(workers=room), Bundle("n", 100, 0.0)], [SMALL, LARGE])) == []
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_gpus_that_this_machine_lacks_are_refused_before_anything_starts(local: bool) -> None:
+    needed = Requirements(bundles=[Bundle("actors", 1, 1.0, 99.0), Bundle("more", 1, 1.0)])
+    line = "^actors: 1 workers of 99 GPUs each, and this machine has [0-9]+; ask for none, or join a cluster"
+    with pytest.raises(ConfigError, match=line), session(ClusterConfig(), needed, local):
+        raise AssertionError
+    check_machine(needed.bundles, num_gpus=99)
 
 
 @pytest.mark.ray

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +19,7 @@ import torch
 from cluster.tracking import RUN_TAG, MlflowTracker
 from cluster.train import is_out_of_memory, launch, out_of_memory_advice
 from idc.training.config import TrackingConfig, TrainConfig
+from tests.conftest import Command
 from tests.folders import read_log
 from tests.invariants.harness import Run, largest_difference, run_cases
 from tests.training import toy
@@ -240,3 +245,67 @@ def test_the_launcher_is_light_to_import() -> None:
     code = "import sys, cluster.train; print([n for n in ('ray', 'torch', 'mlflow') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("uri", ["./mlruns", "file:///somewhere/mlruns"])
+@pytest.mark.parametrize("of_environment", [False, True])
+def test_a_folder_of_mlflow_is_refused_with_its_migration_before_anything_starts(
+    uri: str, of_environment: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+) -> None:
+    """By every command that asks MLflow, from the setting as from the environment."""
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    if of_environment:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    settings = {} if of_environment else {"tracking": {"uri": uri}}
+    folder = "mlruns" if uri.startswith(".") else "/somewhere/mlruns"
+    target = f"sqlite:///{Path(folder).parent / 'mlflow.db'}"
+    line = f"{uri!r} is a folder, which MLflow refuses from 3.13 on; give {target}, into which `mlflow "
+    line += f"migrate-filestore --source {folder} --target {target}` moves what it holds"
+    with pytest.raises(ValueError, match=re.escape(line)):
+        start(tmp_path / "run", {**TRAIN, "tracking": {"enabled": True, **settings.get("tracking", {})}}, local=True)
+    assert not (tmp_path / "run").exists() or not [*(tmp_path / "run").iterdir()]
+    given = [] if of_environment else [f"tracking_uri={uri}"]
+    for job, words in {
+        "train_twincap": ["pairs=x", *(f"train.{word.replace('_', '.')}" for word in given)],
+        "sweep": ["name=x", "system=twincap", *(word.replace("_", ".") for word in given)],
+        "register": ["artifact=x", *given],
+        "promote": given,
+        "evaluate": ["artifact=models:/a/1", "pairs=x", "out=x"] if of_environment else [],
+    }.items():
+        if words or of_environment:
+            refused = command(job, *words)
+            assert refused.returncode == 2
+            assert refused.stderr.count(line) == 1, refused.stderr
+            assert ("MLFLOW_TRACKING_URI: " in refused.stderr) is of_environment
+
+
+def test_runs_are_tracked_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'elsewhere' / 'mlflow.db'}")
+    start(tmp_path / "runs" / "toy", TRAIN, name="toy", local=True)
+    assert the_run(tmp_path / "elsewhere", "toy").info.status == "FINISHED"
+    assert not (tmp_path / "runs" / "mlflow.db").exists()
+
+
+def test_files_of_a_moved_mlflow_are_followed_after_its_advice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def track(folder: str, name: str = "run") -> str:
+        tracker = MlflowTracker(TrackingConfig(), tmp_path / folder / name, name)
+        tracker.text("note.txt", "x")
+        tracker.end(finished=True)
+        return "".join(capsys.readouterr())
+
+    assert "it was moved" not in track("old")
+    (tmp_path / "old").rename(tmp_path / "new")
+    said = track("new")
+    assert f"writes files to {tmp_path / 'old' / 'mlartifacts'}, where its folder was before it was moved" in said
+    shutil.rmtree(tmp_path / "old")
+    _, database, sql = shlex.split(said.partition("or run: ")[2].splitlines()[0])
+    with sqlite3.connect(database) as connection:
+        connection.executescript(sql)
+    connection.close()
+    assert "it was moved" not in track("new", "another run")
+    assert not (tmp_path / "old").exists()
+    assert len([*(tmp_path / "new" / "mlartifacts").rglob("note.txt")]) == 2
+    assert the_run(tmp_path / "new", "run").info.artifact_uri.startswith((tmp_path / "new").as_uri())

@@ -120,6 +120,10 @@ def test_a_training_leaves_no_secret_in_its_folder_and_mlflow(
     monkeypatch.setattr(sys, "argv", ["jobs/train_twincap.py", "name=run", f"note={SECRET}"])
     train = TrainConfig.model_validate({**TRAIN, "steps": 2, "tracking": {"enabled": True}})
     with caplog.at_level(logging.INFO):
+        with pytest.raises(ValueError, match=r"server at https://me:\*{3}@127\.0\.0\.1:1/x cannot be used") as refused:
+            launch("tests.training.toy:entry", {}, train, tmp_path / "run", local=True)
+        assert SECRET not in str(refused.value)
+        monkeypatch.delenv("MLFLOW_TRACKING_URI")
         launch("tests.training.toy:entry", {}, train, tmp_path / "run", local=True)
     written = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     assert {"config.json", "origin.json", "log.jsonl", "result.json", "mlflow.db"} <= written

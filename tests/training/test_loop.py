@@ -292,3 +292,17 @@ def test_a_validation_weights_batches_by_their_samples_whatever_tensor_comes_fir
     assert [batch[SAMPLES] for batch in loader] == [2, 2, 1]
     expected = np.mean([data.get(i, 0)["x"].sum() for i in range(5)])
     assert _Means().validate(loader, LocalContext(tmp_path))["loss"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("distinct", [1, 2])
+def test_kept_weights_with_one_caption_for_all_are_reported(
+    distinct: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Captions(toy.ToyTask):
+        def validate(self, loader: Any, context: Any) -> dict[str, float]:
+            return {**super().validate(loader, context), "distinct_captions": float(distinct)}
+
+    train, context = TrainConfig.model_validate({**toy.TRAIN, "steps": 6}), LocalContext(tmp_path)
+    fit(Captions(), toy.loaders(train, context), context, train)
+    said = "the weights that are kept caption all 21 validation pairs alike" in "".join(capsys.readouterr())
+    assert said is (distinct == 1)

@@ -8,6 +8,8 @@ A group that holds pairs with a given split takes that split (the first of train
 Other groups are drawn by a hash of their images, independently of each other and of the order of the pairs. A group
 that is larger than the share of its split goes to the split with the largest share. A split that got none of very few
 groups gets the smallest one of the split with the most: without training and validation pairs nothing can be trained.
+A small validation split gets further groups, the smallest ones, up to ten changed and ten unchanged pairs, but no more
+than a quarter of either: the best weights would else be chosen by a few pairs, or by pairs of one kind.
 
 Only if some pair has no split, all images are read once for this before the import reads them again. Memory is a few
 hundred bytes per pair.
@@ -19,7 +21,7 @@ import hashlib
 import itertools
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -31,22 +33,35 @@ from idc.data.pipeline import Batch, good_rows, with_errors
 from idc.data.readers.base import SPLIT_NAMES, PairReader
 from idc.data.readers.parquet import ParquetReader
 from idc.data.schema import SPLITS
+from idc.data.validation.checks import is_changed
 from idc.data.validation.duplicates import digest
 from idc.util.progress import tracked
 
+SaysNoChange = Callable[[str], bool]
+"""Whether a caption says that nothing changed; passed in, because the package of its rules depends on this one."""
+
 _READERS = 8
 """Images read at the same time."""
+_VALIDATION, _SMALL = 10, 100
+"""Pairs of each kind that the validation split is to have; from the other number on, it is left as it was drawn."""
+_KINDS: dict[bool | None, str] = {True: "changed", False: "unchanged", None: "unspecified"}
 _NOT_GIVEN, _NO_PAIR = -1, -2
 """In place of a split: it is to be chosen; the row is rejected."""
 
 
 def with_default_splits(
-    source: PairReader, format: Format, config: ImportConfig, *, progress: bool = False
+    source: PairReader,
+    format: Format,
+    config: ImportConfig,
+    *,
+    progress: bool = False,
+    says_no_change: SaysNoChange | None = None,
 ) -> PairReader:
-    """The source with a split for every pair; the source itself if all pairs have one."""
+    """The source with a split for every pair; the source itself if all pairs have one. ``says_no_change`` judges the
+    captions of pairs without a change type."""
     if format == "instruct_pix2pix" or not _lacks_splits(source):  # all its pairs have one; to look would be slow
         return source
-    groups = _Groups(config.max_pixels if source.extra.get("images", True) else None, source.reader)
+    groups = _Groups(config.max_pixels if source.extra.get("images", True) else None, source.reader, says_no_change)
     chunks = range(source.num_chunks)
     shown = tracked(chunks, len(chunks), "default splits", "chunk", show=progress)
     ends = list(itertools.accumulate(groups.add_chunk(source.read(chunk)) for chunk in shown))
@@ -80,8 +95,10 @@ class _Groups:
         max_pixels: of an image; None if no image is read and images are identified by their names.
     """
 
-    def __init__(self, max_pixels: int | None, reader: files.Reader) -> None:
-        self.max_pixels, self.reader = max_pixels, reader
+    def __init__(self, max_pixels: int | None, reader: files.Reader, says_no_change: SaysNoChange | None) -> None:
+        self.max_pixels, self.reader, self.says_no_change = max_pixels, reader, says_no_change
+        self._changed: list[bool | None] = []
+        self._captioned = False
         self._parents, self._given = array("q"), array("b")
         self._keys: list[bytes] = []
         """The smallest digest of each row's images."""
@@ -100,12 +117,21 @@ class _Groups:
             row = len(self._parents)
             self._parents.append(row)
             self._given.append(_NO_PAIR if error is not None else _index(batch["split"][i]))
+            self._changed.append(self._is_changed(batch["change_type"][i], batch["meta"][i], batch["captions"][i]))
             digests = [key for key in keys.get(i, ()) if key is not None]
             self._keys.append(min(digests, default=digest(str(batch["pair_id"][i]).encode("utf-8", "replace"))))
             for key in digests:
                 roots = self._root(self._owners.setdefault(key, row)), self._root(row)
                 self._parents[max(roots)] = min(roots)
         return len(batch["error"])
+
+    def _is_changed(self, change_type: Any, meta: Any, captions: Any) -> bool | None:
+        changed = is_changed(change_type or None, meta if isinstance(meta, dict) else {})
+        texts = [captions] if isinstance(captions, str) else list(captions or ())
+        self._captioned |= bool(texts)
+        if changed is not None or self.says_no_change is None or not texts:
+            return changed
+        return not all(isinstance(text, str) and self.says_no_change(text) for text in texts)
 
     def _images(self, cells: Sequence[Any]) -> list[bytes | None]:
         """The digest of each image, None for unusable ones."""
@@ -169,9 +195,35 @@ class _Groups:
                 notes.append(
                     f"so few groups that none was drawn for {SPLITS[split]}: one of {SPLITS[fullest]} was put there"
                 )
+        if val_share and drawn:
+            notes += self._fill_validation(roots, chosen, sorted(drawn, key=lambda root: (sizes[root], keys[root])))
         extra = {"default_splits": {"pairs": total, "groups": len(sizes)}, "notes": notes}
         every = zip(roots, self._given, strict=True)
         return array("b", [chosen[root] if split == _NOT_GIVEN else split for root, split in every]), extra
+
+    def _fill_validation(self, roots: list[int], chosen: dict[int, int], drawn: Sequence[int]) -> list[str]:
+        """Put drawn groups of the training split into a small validation split; returns a warning where it stays too
+        small."""
+        train, val = SPLITS.index("train"), SPLITS.index("val")
+        kinds = dict[int, Counter[bool | None]]()
+        for row, root in enumerate(roots):
+            if root in chosen and self._given[row] != _NO_PAIR:
+                kinds.setdefault(root, Counter())[self._changed[row]] += 1
+        every, there = Counter[bool | None](), Counter[bool | None]()
+        for root, of_root in kinds.items():
+            every += of_root
+            there += of_root if chosen[root] == val else Counter()
+        for kind, count in every.items() if there.total() < _SMALL else ():
+            for root in drawn:
+                more = kinds[root][kind]
+                if chosen[root] == train and more and there[kind] + more <= min(_VALIDATION, count // 4):
+                    chosen[root] = val
+                    there += kinds[root]
+        enough = there.total() >= _VALIDATION and (None in every or (there[True] and there[False]))
+        if enough or not self._captioned:  # pairs without captions are not for a training
+            return []
+        text = ", ".join(f"{there[kind]} {name}" for kind, name in _KINDS.items() if every[kind])
+        return [f"few validation pairs ({text}): what is best by them may be so by chance; add pairs of both kinds"]
 
 
 def _index(split: Any) -> int:

@@ -18,7 +18,7 @@ from idc.data.importing import load_stage
 from idc.data.pipeline import FolderSource, Source, StageSpec, good_rows, run_stages
 from idc.data.readers import open_reader
 from idc.data.readers.base import PairReader
-from idc.data.readers.default_splits import with_default_splits
+from idc.data.readers.default_splits import SaysNoChange, with_default_splits
 from idc.data.readers.layouts import with_layout
 from idc.data.schema import SPLITS
 from idc.data.store import MANIFEST
@@ -58,14 +58,16 @@ class ValidationFindings:
     shown: dict[str, Example]
 
 
-def validate(job: ValidateJob, *, progress: bool = True) -> ValidationFindings:
+def validate(
+    job: ValidateJob, *, progress: bool = True, says_no_change: SaysNoChange | None = None
+) -> ValidationFindings:
     """Read every pair once and check it; memory is some thousand bytes per pair (ids, hashes, thumbnails), not its
     images.
 
     Raises:
         ValueError: there is nothing to read at ``job.pairs``.
     """
-    opened = _open(job, progress)
+    opened = _open(job, progress, says_no_change)
     stage = opened.stage.build()
     checks = Checks(job.pictures)
     chunks = range(opened.source.num_chunks)
@@ -104,7 +106,7 @@ class _Opened:
         return bool(self.extra.get("images", True))
 
 
-def _open(job: ValidateJob, progress: bool) -> _Opened:
+def _open(job: ValidateJob, progress: bool, says_no_change: SaysNoChange | None) -> _Opened:
     location = files.locate(job.pairs)
     source: FolderSource | PairReader
     if (location / MANIFEST).exists():
@@ -113,7 +115,8 @@ def _open(job: ValidateJob, progress: bool) -> _Opened:
         extra, rejected, config = manifest.extra, manifest.reject_reasons, manifest.config
     else:
         job, layout = with_layout(job, location)
-        source = with_default_splits(open_reader(layout, location, job), layout, job, progress=progress)
+        source = open_reader(layout, location, job)
+        source = with_default_splits(source, layout, job, progress=progress, says_no_change=says_no_change)
         reader, format, extra, rejected, config = source.reader, layout, source.extra, {}, job.model_dump()
     stage = load_stage(job, reader, extra.get("images", True))
     return _Opened(job, format, source, stage, extra, rejected, job.published or _known_as(config))

@@ -12,7 +12,7 @@ from idc.changeimti.config import CAPTION_QUESTION, TASKS, ImtiTask, RegionConfi
 from idc.config import ConfigModel, missing
 from idc.data.manifest import missing_pairs
 from idc.nn.config import PairsTraining, WordCaptionerSettings, WordDecoderConfig
-from idc.training.config import GroupConfig, KeepBest, TrainConfig
+from idc.training.config import GroupConfig, KeepBest, TrainConfig, missing_device
 from idc.util.option_values import DiskPath
 from idc.vlm.config import PromptConfig, TuningJob
 
@@ -184,6 +184,7 @@ class ScoreGuideJob(ConfigModel):
     def preflight(self) -> Iterator[str]:
         yield from missing_pairs(self.pairs, "pairs")
         yield from missing(self.guide, "guide")
+        yield from missing_device(self.device)
 
 
 class GuidedPromptConfig(ConfigModel):

@@ -205,7 +205,7 @@ class _RunConfig(ConfigModel):
     """The loop."""
 
     def preflight(self) -> Iterator[str]:
-        yield from missing_pairs(self.pairs, "pairs")
+        yield from missing_pairs(self.pairs, "pairs", captions=True)
 
 
 class PretrainJob(_RunConfig):
@@ -267,7 +267,7 @@ class PretrainJob(_RunConfig):
     def preflight(self) -> Iterator[str]:
         yield from super().preflight()
         for path in self.more_pairs:
-            yield from missing_pairs(path, "more_pairs")
+            yield from missing_pairs(path, "more_pairs", captions=True)
         yield from missing(self.tokenizer, "tokenizer")
         yield from missing(self.caption_pairs, "caption_pairs")
 

@@ -5,7 +5,7 @@ its value and ``jobs/configs/procap/*_official.yaml`` sets it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -189,6 +189,7 @@ class LossConfig(ConfigModel):
 class _RunConfig(ConfigModel):
     """Settings of both stages."""
 
+    learns_captions: ClassVar[bool] = False
     runs: str = "runs"
     """Folder of all runs."""
     procedures: str = Field(min_length=1)
@@ -199,7 +200,9 @@ class _RunConfig(ConfigModel):
     def preflight(self) -> Iterator[str]:
         if self.build is None:
             inputs = ("tokenizer", "interpolation_weights", "dinov2")
-            yield from missing_pairs(self.procedures, "procedures", "procedures", inputs)
+            yield from missing_pairs(self.procedures, "procedures", "procedures", inputs, self.learns_captions)
+        elif self.learns_captions:
+            yield from missing_pairs(self.build.pairs, "build.pairs", captions=True)
 
 
 class PretrainJob(_RunConfig):
@@ -248,6 +251,7 @@ class PretrainJob(_RunConfig):
 class FinetuneJob(WordCaptionerSettings, _RunConfig):
     """Stage 2, implicit procedure captioning."""
 
+    learns_captions = True
     name: str = Field("procap-finetune", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
     """Name of the run: its folder under `runs`. The same name resumes it."""
     pretrained: str | None = None

@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from idc.data.domain import training_domain
 from idc.data.images import decode_image
-from idc.data.manifest import complete_manifest
+from idc.data.manifest import complete_manifest, uncaptioned
 from idc.data.mapped_rows import MappedRows
 from idc.data.text import BOS, EOS, PAD, Vocabulary
 from idc.metrics.scene_scores import scene_truth
@@ -223,6 +223,8 @@ class FinetuneDataset(_Procedures, ValidatedRows):
         self.captions, self.max_length, self.seed = captions, max_length, seed
         self.explicit, self.validation = explicit, validation
         self.order = np.flatnonzero(self.rows.list_lengths("caption_ids"))
+        if split == "train" and not len(self.order):
+            raise ValueError(uncaptioned(path, split))
 
     def __len__(self) -> int:
         return len(self.order)

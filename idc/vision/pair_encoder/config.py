@@ -110,4 +110,4 @@ class TrainPairEncoderJob(ConfigModel):
             yield f"init: {self.init!r} would be overwritten by the weights of clip = {self.clip!r}; take 'normal'"
 
     def preflight(self) -> Iterator[str]:
-        yield from missing_pairs(self.pairs, "pairs")
+        yield from missing_pairs(self.pairs, "pairs", captions=True)

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from idc.data.images import decode_image, resize_image
+from idc.data.manifest import uncaptioned
 from idc.data.schema import NO_CHANGE
 from idc.data.store import MappedRows
 from idc.data.text import Vocabulary
@@ -192,8 +193,7 @@ def _build(job: TrainPairEncoderJob, context: Context) -> Parts:
 
     training, validation = pairs("train"), pairs("val")
     if not len(training):
-        left_out = " and a change (changed_only)" if job.changed_only else ""
-        raise ValueError(f"{job.pairs}: no pair of the training split has a caption{left_out}")
+        raise ValueError(uncaptioned(job.pairs, "train") + "; changed_only=true leaves others out" * job.changed_only)
     encoder = make_encoder(job, training)
     assert encoder.tokens is not None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from PIL import Image
 
 from idc.data.config import ValidateJob
+from idc.data.importing import open_import
+from idc.data.pipeline import run_local
 from idc.data.store import Manifest, iter_rows
 from idc.data.validation.run import validate
-from tests.data.readers.test_own import picture, prepare, put
+from tests.data.readers.test_own import import_job, picture, prepare, put
 
 
 def table(
@@ -107,3 +110,41 @@ def test_a_small_set_has_validation_and_test_pairs(tmp_path: Path, first: int) -
     assert max(map(list(splits.values()).count, ("val", "test"))) <= 3
     _, splits = imported(table(tmp_path / "two", pairs[:2], first=first), tmp_path / "two" / "out")
     assert ("train" in splits.values(), len(set(splits.values()))) == (True, 2)
+
+
+@pytest.mark.parametrize("first", range(0, 120, 20))
+def test_sixty_pairs_have_validation_pairs_of_both_kinds(tmp_path: Path, first: int) -> None:
+    """Half changed, said by the change type or by the captions alone; drawn by the pairs, not by their order."""
+    kinds = {f"p{n}": n % 2 == 0 for n in range(60)}
+    source = table(tmp_path, [(2 * n, 2 * n + 1) for n in range(60)], first=first)
+    lines = source.read_text().splitlines()
+    typed = [
+        lines[0] + ",change_type",
+        *(f"{line},{'add' if n % 2 == 0 else 'none'}" for n, line in enumerate(lines[1:])),
+    ]
+    source.write_text("\n".join(typed))
+    manifest, splits = imported(source, tmp_path / "typed")
+    counts = Counter(kinds[name] for name, split in splits.items() if split == "val")
+    assert counts == {True: 7, False: 7}
+    assert manifest.extra["notes"] == []
+    captioned = [
+        lines[0] + ",captions",
+        *(f"{line},{'new car' if n % 2 == 0 else 'same'}" for n, line in enumerate(lines[1:])),
+    ]
+    source.write_text("\n".join([captioned[0], *captioned[:0:-1]]))
+    job = import_job(source, tmp_path / "captioned", "csv", chunk_size=7)
+    run_local(*open_import(job, says_no_change=lambda text: text == "same"), progress=False)
+    assert splits_of(tmp_path / "captioned") == splits
+
+
+def test_a_validation_split_that_stays_small_or_of_one_kind_is_said(tmp_path: Path) -> None:
+    source = table(tmp_path, [(2 * n, 2 * n + 1) for n in range(48)])
+    lines = source.read_text().splitlines()
+    source.write_text("\n".join([lines[0] + ",change_type,captions", *(f"{line},add,a car" for line in lines[1:])]))
+    manifest, _ = imported(source, tmp_path / "out")
+    assert manifest.rows_by_split["val"] == 10
+    (note,) = manifest.extra["notes"]
+    assert note.startswith("few validation pairs (10 changed): what is best by them may be so by chance")
+    source.write_text("\n".join([lines[0] + ",captions", *(f"{line},a car" for line in lines[1:13])]))
+    manifest, _ = imported(source, tmp_path / "few")
+    assert any(note.startswith("few validation pairs (3 unspecified)") for note in manifest.extra["notes"])

@@ -200,7 +200,7 @@ def test_csv(tmp_path: Path) -> None:
     rows = {r["pair_id"]: r for r in iter_rows(tmp_path / "out")}
     assert json.loads(rows["p1"]["meta"]) == {"camera": "left"}
     assert (rows["p1"]["change_type"], rows["p1"]["source"], rows["p2"]["split"]) == ("color", "t.csv:2", "val")
-    assert manifest.extra["notes"] == ["columns kept in meta: camera"]
+    assert manifest.extra["notes"][0] == "columns kept in meta: camera"
     rejects = read_rejects(tmp_path / "out")
     assert [(r.row_id, r.code) for r in rejects] == [
         ("p1", "duplicate pair id"), ("t.csv:8", "no pair id"), ("p4", "missing file"), ("p5", "unreadable file"),
