@@ -17,6 +17,7 @@ import pytest
 
 from idc.data.pipeline import Batch, StageSpec, good_rows, run_local
 from idc.data.store import DatasetFolder, iter_rows, read_manifest, read_rejects
+from tests.cluster.nodes import nodes
 
 pytestmark = pytest.mark.ray
 
@@ -110,6 +111,42 @@ def test_more_actors_than_cpus_do_not_wait_for_ever(ray_session: None, tmp_path:
     )
     assert manifest.complete
     assert manifest.num_rows == 10
+
+
+_ON_NODES = """
+import sys
+from pathlib import Path
+from cluster.config import ClusterConfig
+from cluster.session import run_chunks
+from idc.data.pipeline import StageSpec
+from tests.cluster.test_data import Numbers, Pack, Square, folder
+first = StageSpec(Square, num_cpus=1.0, num_gpus=float(sys.argv[3]), concurrency=2)
+config = ClusterConfig(address=sys.argv[1], grows=sys.argv[4] == "grows", no_progress_timeout_s=float(sys.argv[5]))
+stages = [first, StageSpec(Pack, num_cpus=0.5)]
+try:
+    run_chunks(False, config, folder(Path(sys.argv[2]), 6), Numbers(6), stages, max_reject_share=0.5)
+except ValueError as error:
+    print("ValueError:", error)
+"""
+
+
+def test_stages_that_together_ask_for_more_than_the_nodes_have(tmp_path: Path) -> None:
+    """Two actors of the first stage take all CPUs. The second one gets its part of them, on several nodes too, or the
+    job ends: refused if nothing helps, or after a time in which no part was written, although chunks move."""
+
+    def run(out: str, *settings: str) -> str:
+        log, arguments = tmp_path / f"{out}.log", [cluster.address, str(tmp_path / out), *settings]
+        cluster.python(["-c", _ON_NODES, *arguments], log).wait(300)
+        return log.read_text()
+
+    with nodes(2) as cluster:
+        text = run("fitted", "0", "fixed", "120")
+        assert "the stages need more than the cluster's" in text
+        assert read_manifest(tmp_path / "fitted").complete, text
+        text = run("waiting", "0", "grows", "8")
+        assert "ValueError: no part was written for 8 s: the stages may wait for CPUs or GPUs that others use" in text
+        text = run("refused", "0.5", "fixed", "120")
+        assert "the stages need an actor each at the same time (1 CPUs and 0.5 GPUs, 0.5 CPUs and 0 GPUs)" in text
 
 
 def test_a_fault_of_a_stage_ends_the_job_and_says_where(ray_session: None, tmp_path: Path) -> None:
