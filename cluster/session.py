@@ -14,18 +14,20 @@ from typing import Any
 import psutil
 
 from cluster.config import ClusterConfig
-from cluster.preflight import Bundle, Requirements, check_cluster
+from cluster.preflight import Requirements, check_cluster
 from cluster.worker import set_up_ray_worker
 from idc.config import ConfigModel
 from idc.data.pipeline import Source, StageSpec, ToRows, run_local
 from idc.data.store import DatasetFolder, Manifest
 from idc.util.cores import usable_cores
-from idc.util.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_paths_short
+from idc.util.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_paths_short, patient_start
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "1",
     "RAY_DEDUP_LOGS_ALLOW_REGEX": r'^\{"time": "| \d+/\d+  ',  # events and progress of several workers are no repeats
+    # An error of Ray in every log about how Train starts its PreemptionWatcher; the job is not concerned.
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "'PreemptionWatcher' and ID: .* has constructor arguments",
     "RAY_DISABLE_WORKER_LOG_PREFIX": "1",  # workers' events are lines as they are
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",  # else every print of a training worker appears twice
     "RAY_worker_niceness": "0",  # Ray's default of 15 starves workers when anything else runs on a small machine
@@ -50,7 +52,8 @@ def session(config: ClusterConfig | None = None, needed: Requirements | None = N
         needed: checked on a cluster that is joined, before anything is done there.
 
     Raises:
-        ValueError: RAY_ADDRESS is a Jobs API address; the cluster is not ready (:mod:`cluster.preflight`).
+        ValueError: RAY_ADDRESS is a Jobs API address; the cluster is not ready (:mod:`cluster.preflight`); a local Ray
+            cannot start.
         ConnectionError: there is no cluster at the address.
     """
     config = config or ClusterConfig()
@@ -122,7 +125,10 @@ def _connect(config: ClusterConfig, address: str | None) -> None:
     }
     if address is not None:
         ray.init(address=address, **options)
-    else:
+        return
+    from ray._private import services
+
+    with patient_start(services):
         ray.init(
             address="local",
             num_cpus=config.num_cpus or max(4, usable_cores()),
@@ -157,12 +163,11 @@ def run_chunks(
     """
     if local or folder.complete or not folder.pending():
         return run_local(folder, source, stages, to_rows, processes=processes, **options)
-    bundles = [Bundle("actors", 1, stage.num_cpus, stage.num_gpus) for stage in stages]
-    with session(config, Requirements(job, bundles, folder.location.local)):
-        from cluster.data import run_chunks_on_ray
+    with session(config, Requirements(job, out=folder.location.local)):
+        from cluster.data import run_chunks_on_ray  # checks the stages' CPUs and GPUs, also in a session of the job's
 
-        timeout = config.no_progress_timeout_s
-        return run_chunks_on_ray(folder, source, stages, to_rows, no_progress_timeout_s=timeout, **options)
+        limits = {"no_progress_timeout_s": config.no_progress_timeout_s, "grows": config.grows}
+        return run_chunks_on_ray(folder, source, stages, to_rows, **limits, **options)
 
 
 def _choose_auth(config: ClusterConfig) -> None:

@@ -18,7 +18,7 @@ from idc.config import refuse
 from idc.systems import OBJECTS, REGIONS
 from idc.util import logs
 from idc.util.cores import usable_cores
-from idc.util.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_paths_short
+from idc.util.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_paths_short, patient_start
 from idc.util.redaction import secret_fault
 from serve.config import CommandConfig, ServeConfig
 from serve.deployment.application import APPLICATION, UNBOUNDED_CALLS, application
@@ -57,12 +57,17 @@ def run_server(config: CommandConfig) -> None:
     _set_environment()
     import ray
     from ray import serve
+    from ray._private import services
 
     _forward_logs()
     _report("starting Ray")
     # At least 4 CPUs in its accounting, because Ray's helper actors count too.
     cpus = max(4, usable_cores())
-    ray.init("local", num_cpus=cpus, include_dashboard=False, logging_level=logging.WARNING)
+    try:
+        with patient_start(services):
+            ray.init("local", num_cpus=cpus, include_dashboard=False, logging_level=logging.WARNING)
+    except ValueError as error:
+        raise SystemExit(f"serve: {error}") from None
     ended = threading.Event()
 
     def end(number: int, _frame: object) -> None:
