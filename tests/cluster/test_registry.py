@@ -227,7 +227,7 @@ def test_the_remedy_for_a_version_of_another_program_has_no_gap(place: Place) ->
     place.promote()
     source = place.registry.client.get_model_version("captioner", "1").source
     place.registry.client.create_model_version("captioner", source)
-    with pytest.raises(ValueError, match="version 2 was not registered by jobs/register.py") as caught:
+    with pytest.raises(ValueError, match=r"version 2 was not registered by jobs/register\.py") as caught:
         place.promote()
     assert f"python jobs/register.py artifact=FOLDER name=captioner tracking_uri={place.uri}" in str(caught.value)
     assert "artifact= " not in str(caught.value)
