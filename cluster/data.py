@@ -19,9 +19,9 @@ from typing import Any, Unpack
 
 import ray
 from ray.data import ActorPoolStrategy, DataContext
-from ray.data._internal.execution.execution_callback import ExecutionCallback
 
 from cluster.preflight import amounts
+from cluster.ray_internals import checked_by
 from idc.data.pipeline import (
     Batch,
     ChunkResult,
@@ -71,15 +71,14 @@ def run_chunks_on_ray(
     def results(pending: list[int]) -> Generator[ChunkResult, None, None]:
         written_at = time.monotonic()
 
-        class WrittenInTime(ExecutionCallback):  # Ray Data's own guard is content with any block that moves
-            def on_execution_step(self, executor: object) -> None:
-                if time.monotonic() - written_at > no_progress_timeout_s:
-                    raise ValueError(
-                        f"no part was written for {no_progress_timeout_s:g} s: the stages may wait for CPUs or GPUs "
-                        "that others use (see `ray status`), or a chunk needs longer (cluster.no_progress_timeout_s)"
-                    )
+        def check() -> None:
+            if time.monotonic() - written_at > no_progress_timeout_s:
+                raise ValueError(
+                    f"no part was written for {no_progress_timeout_s:g} s: the stages may wait for CPUs or GPUs that "
+                    "others use (see `ray status`), or a chunk needs longer (cluster.no_progress_timeout_s)"
+                )
 
-        _set_up_data(WrittenInTime)
+        _set_up_data(checked_by(check))
         for result in _results(folder, source, groups, to_rows, pending):
             written_at = time.monotonic()
             yield result
@@ -87,7 +86,7 @@ def run_chunks_on_ray(
     return run_pending(folder, source, results, **options)
 
 
-def _set_up_data(callback: type[ExecutionCallback]) -> None:
+def _set_up_data(callback: type) -> None:
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # "progress bars disabled"
     context = DataContext.get_current()

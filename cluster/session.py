@@ -15,12 +15,13 @@ import psutil
 
 from cluster.config import ClusterConfig
 from cluster.preflight import Requirements, check_cluster
+from cluster.ray_internals import start_local_ray
 from cluster.worker import set_up_ray_worker
 from idc.config import ConfigModel
 from idc.data.pipeline import Source, StageSpec, ToRows, run_local
 from idc.data.store import DatasetFolder, Manifest
 from idc.util.cores import usable_cores
-from idc.util.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_paths_short, patient_start
+from idc.util.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_paths_short
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -125,12 +126,8 @@ def _connect(config: ClusterConfig, address: str | None) -> None:
     }
     if address is not None:
         ray.init(address=address, **options)
-        return
-    from ray._private import services
-
-    with patient_start(services):
-        ray.init(
-            address="local",
+    else:
+        start_local_ray(
             num_cpus=config.num_cpus or max(4, usable_cores()),
             num_gpus=config.num_gpus,
             object_store_memory=config.object_store_mb * 2**20 if config.object_store_mb else None,

@@ -18,11 +18,11 @@ from idc.config import refuse
 from idc.systems import OBJECTS, REGIONS
 from idc.util import logs
 from idc.util.cores import usable_cores
-from idc.util.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_paths_short, patient_start
+from idc.util.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_paths_short
 from idc.util.redaction import secret_fault
 from serve.config import CommandConfig, ServeConfig
 from serve.deployment.application import APPLICATION, UNBOUNDED_CALLS, application
-from serve.deployment.ray_internals import forward_output
+from serve.deployment.ray_internals import forward_output, start_ray
 from serve.log import forward, log
 from serve.port import SharedPort
 from serve.versions import absolute_uri
@@ -57,15 +57,13 @@ def run_server(config: CommandConfig) -> None:
     _set_environment()
     import ray
     from ray import serve
-    from ray._private import services
 
     _forward_logs()
     _report("starting Ray")
     # At least 4 CPUs in its accounting, because Ray's helper actors count too.
     cpus = max(4, usable_cores())
     try:
-        with patient_start(services):
-            ray.init("local", num_cpus=cpus, include_dashboard=False, logging_level=logging.WARNING)
+        start_ray(num_cpus=cpus, include_dashboard=False, logging_level=logging.WARNING)
     except ValueError as error:
         raise SystemExit(f"serve: {error}") from None
     ended = threading.Event()
