@@ -19,6 +19,7 @@ from typing import Any, Unpack
 
 import ray
 from ray.data import ActorPoolStrategy, DataContext
+from ray.data.exceptions import ExecutionTimeoutError
 
 from cluster.preflight import amounts
 from cluster.ray_internals import checked_by
@@ -73,15 +74,18 @@ def run_chunks_on_ray(
 
         def check() -> None:
             if time.monotonic() - written_at > no_progress_timeout_s:
-                raise ValueError(
+                raise ExecutionTimeoutError(
                     f"no part was written for {no_progress_timeout_s:g} s: the stages may wait for CPUs or GPUs that "
                     "others use (see `ray status`), or a chunk needs longer (cluster.no_progress_timeout_s)"
                 )
 
         _set_up_data(checked_by(check))
-        for result in _results(folder, source, groups, to_rows, pending):
-            written_at = time.monotonic()
-            yield result
+        try:
+            for result in _results(folder, source, groups, to_rows, pending):
+                written_at = time.monotonic()
+                yield result
+        except ExecutionTimeoutError as error:
+            raise ValueError(str(error)) from None
 
     return run_pending(folder, source, results, **options)
 
@@ -109,20 +113,24 @@ class _Nothing:
 
 
 def _fit(groups: list[list[StageSpec]]) -> list[list[StageSpec]]:
-    """On a cluster that does not grow: at least one actor of every group fits, with fewer CPUs for each if need be.
+    """On a cluster that does not grow: as many actors of every group as fit together, with fewer CPUs for each if not
+    even one does.
 
     Otherwise the first groups may take all CPUs, the last one never starts, and Ray Data waits silently.
     """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    first, bounds = [group[0] for group in groups], [_bounds(group[0]) for group in groups]
-    if _have_room(nodes, [stage for stage, (_, high) in zip(first, bounds, strict=True) for _ in range(high)]):
-        return groups
+    first, wanted = [group[0] for group in groups], [_bounds(group[0])[1] for group in groups]
     for share in (1.0, 0.5, 0.25, 0.125, 0.0625):  # Ray counts hundredths, at least one
-        if _have_room(nodes, [replace(stage, num_cpus=share * stage.num_cpus) for stage in first]):
-            log.warning("the stages need more than the cluster's %s: they begin with one actor each", amounts(nodes))
+        stages = [replace(stage, num_cpus=share * stage.num_cpus) for stage in first]
+        counts = _counts(nodes, stages, wanted)
+        if counts == wanted and share == 1:
+            return groups
+        if counts is not None:
+            text = ", ".join(f"{count} of {high}" for count, high in zip(counts, wanted, strict=True))
+            log.warning("the stages need more than the cluster's %s: they have %s actors", amounts(nodes), text)
             return [
-                [replace(stage, num_cpus=share * stage.num_cpus, concurrency=(1, high)) for stage in group]
-                for group, (_, high) in zip(groups, bounds, strict=True)
+                [replace(stage, num_cpus=share * stage.num_cpus, concurrency=count) for stage in group]
+                for group, count in zip(groups, counts, strict=True)
             ]
     needs = amounts([{"CPU": stage.num_cpus, "GPU": stage.num_gpus} for stage in first])
     raise ValueError(
@@ -131,11 +139,26 @@ def _fit(groups: list[list[StageSpec]]) -> list[list[StageSpec]]:
     )
 
 
-def _have_room(nodes: Sequence[Mapping[str, float]], stages: Sequence[StageSpec]) -> bool:
-    """Whether the nodes have room for these actors at the same time, each on the emptiest node, as Ray may place them,
-    and those without GPUs on nodes without them, as it prefers."""
+def _counts(
+    nodes: Sequence[Mapping[str, float]], stages: Sequence[StageSpec], wanted: Sequence[int]
+) -> list[int] | None:
+    """Numbers of actors that fit together, one more for each stage in turn up to those wanted; None if not one each."""
+    counts = [1] * len(stages)
+    if not _have_room(nodes, stages, counts):
+        return None
+    for _ in range(max(wanted)):
+        for number, high in enumerate(wanted):
+            more = [count + (n == number) for n, count in enumerate(counts)]
+            if counts[number] < high and _have_room(nodes, stages, more):
+                counts = more
+    return counts
+
+
+def _have_room(nodes: Sequence[Mapping[str, float]], stages: Sequence[StageSpec], counts: Sequence[int]) -> bool:
+    """Whether the nodes have room for so many actors at the same time, each on the emptiest node, as Ray may place
+    them, and those without GPUs on nodes without them, as it prefers."""
     left = [(node.get("GPU", 0.0), node.get("CPU", 0.0)) for node in nodes]
-    for stage in stages:
+    for stage in (stage for stage, count in zip(stages, counts, strict=True) for _ in range(count)):
         left.sort(key=lambda node: (node[0] if not stage.num_gpus else 0.0, -node[1]))
         rooms = (n for n, (gpus, cpus) in enumerate(left) if gpus >= stage.num_gpus and cpus >= stage.num_cpus)
         if (chosen := next(rooms, None)) is None:

@@ -163,8 +163,8 @@ def run_chunks(
     with session(config, Requirements(job, out=folder.location.local)):
         from cluster.data import run_chunks_on_ray  # checks the stages' CPUs and GPUs, also in a session of the job's
 
-        limits = {"no_progress_timeout_s": config.no_progress_timeout_s, "grows": config.grows}
-        return run_chunks_on_ray(folder, source, stages, to_rows, **limits, **options)
+        timeout, grows = config.no_progress_timeout_s, config.grows
+        return run_chunks_on_ray(folder, source, stages, to_rows, no_progress_timeout_s=timeout, grows=grows, **options)
 
 
 def _choose_auth(config: ClusterConfig) -> None:

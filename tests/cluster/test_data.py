@@ -142,9 +142,11 @@ def test_stages_that_together_ask_for_more_than_the_nodes_have(tmp_path: Path) -
     with nodes(2) as cluster:
         text = run("fitted", "0", "fixed", "120")
         assert "the stages need more than the cluster's" in text
+        assert "they have 1 of 2, 1 of 1 actors" in text
         assert read_manifest(tmp_path / "fitted").complete, text
         text = run("waiting", "0", "grows", "8")
         assert "ValueError: no part was written for 8 s: the stages may wait for CPUs or GPUs that others use" in text
+        assert "Traceback" not in text
         text = run("refused", "0.5", "fixed", "120")
         assert "the stages need an actor each at the same time (1 CPUs and 0.5 GPUs, 0.5 CPUs and 0 GPUs)" in text
 
