@@ -34,7 +34,7 @@ class ClusterConfig(ConfigModel):
     """Whether the cluster adds nodes on demand (an autoscaler): then CPUs and GPUs that are not there yet are no
     fault."""
     no_progress_timeout_s: float = Field(default=600.0, gt=0)
-    """Seconds without progress after which a data job fails. Leave time for autoscaling."""
+    """Seconds without a written part after which a data job fails. Leave time for autoscaling."""
 
     def errors(self) -> Iterator[str]:
         if self.address is not None and self.address.startswith(("http://", "https://")):

@@ -12,13 +12,17 @@ import itertools
 import logging
 import pickle
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Unpack
 
 import ray
 from ray.data import ActorPoolStrategy, DataContext
+from ray.data.exceptions import ExecutionTimeoutError
 
+from cluster.preflight import amounts
+from cluster.ray_internals import checked_by
 from idc.data.pipeline import (
     Batch,
     ChunkResult,
@@ -45,6 +49,7 @@ def run_chunks_on_ray(
     to_rows: ToRows | None = None,
     *,
     no_progress_timeout_s: float = 600.0,
+    grows: bool = False,
     **options: Unpack[RunOptions],
 ) -> Manifest:
     """Run the pending chunks of ``folder`` on the connected Ray cluster, then complete it.
@@ -52,28 +57,48 @@ def run_chunks_on_ray(
     Arguments, result, errors and written files are those of :func:`idc.data.pipeline.run_local`. A worker that dies is
     replaced and its chunks are repeated; an error in a stage ends the job and keeps what is written.
 
+    Args:
+        no_progress_timeout_s: seconds without a written part after which the job ends.
+        grows: the cluster adds nodes on demand: the stages keep the numbers that were asked for.
+
     Raises:
         TooManyRejects: see :func:`idc.data.pipeline.finish`.
-        ValueError: a worker raised one: a part of the input is damaged, the folder cannot be written.
+        ValueError: a worker raised one: a part of the input is damaged, the folder cannot be written. Or the cluster
+            has no room for an actor of every group of stages, or no part was written in time.
         RuntimeError: a stage raised another error; the message names the chunk and the error.
     """
-    groups = _fit(_groups(stages))
+    groups = _groups(stages) if grows else _fit(_groups(stages))
 
     def results(pending: list[int]) -> Generator[ChunkResult, None, None]:
-        _set_up_data(no_progress_timeout_s)
-        yield from _results(folder, source, groups, to_rows, pending)
+        written_at = time.monotonic()
+
+        def check() -> None:
+            if time.monotonic() - written_at > no_progress_timeout_s:
+                raise ExecutionTimeoutError(
+                    f"no part was written for {no_progress_timeout_s:g} s: the stages may wait for CPUs or GPUs that "
+                    "others use (see `ray status`), or a chunk needs longer (cluster.no_progress_timeout_s)"
+                )
+
+        _set_up_data(checked_by(check))
+        try:
+            for result in _results(folder, source, groups, to_rows, pending):
+                written_at = time.monotonic()
+                yield result
+        except ExecutionTimeoutError as error:
+            raise ValueError(str(error)) from None
 
     return run_pending(folder, source, results, **options)
 
 
-def _set_up_data(no_progress_timeout_s: float) -> None:
+def _set_up_data(callback: type) -> None:
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # "progress bars disabled"
     context = DataContext.get_current()
     context.enable_progress_bars = False  # ours counts rows and rejects
     context.print_on_execution_start = False
     context.target_max_block_size = None  # a block is a chunk, whatever its size
-    context.execution_no_progress_timeout_s = no_progress_timeout_s
+    context.execution_no_progress_timeout_s = -1
+    context.custom_execution_callback_classes = [callback]
 
 
 def _groups(stages: Sequence[StageSpec]) -> list[list[StageSpec]]:
@@ -88,27 +113,59 @@ class _Nothing:
 
 
 def _fit(groups: list[list[StageSpec]]) -> list[list[StageSpec]]:
-    """On a cluster of one machine: at least one actor of every group fits, with fewer CPUs for each if need be.
+    """On a cluster that does not grow: as many actors of every group as fit together, with fewer CPUs for each if not
+    even one does.
 
-    Otherwise the first groups may take all CPUs, the last one never starts, and Ray Data waits silently. On several
-    machines, or if the head has no CPUs, the cluster may be growing, and the requested numbers are kept.
+    Otherwise the first groups may take all CPUs, the last one never starts, and Ray Data waits silently.
     """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    cpus, gpus = nodes[0].get("CPU", 0.0), nodes[0].get("GPU", 0.0)
-    if len(nodes) > 1 or not cpus:
-        return groups
-    needs = [(group[0], _bounds(group[0])) for group in groups]
-    if (gpus_of_one := sum(stage.num_gpus for stage, _ in needs)) > gpus:
-        raise ValueError(f"the stages need {gpus_of_one:g} GPUs and this machine has {gpus:g}; set gpus_per_actor=0")
-    totals = [sum(getattr(stage, kind) * high for stage, (_, high) in needs) for kind in ("num_cpus", "num_gpus")]
-    if totals[0] <= cpus and totals[1] <= gpus:
-        return groups
-    log.warning("the stages need more than this machine's %g CPUs: they begin with one actor each", cpus)
-    scale = min(1.0, cpus / max(sum(stage.num_cpus for stage, _ in needs), 1e-9))
-    return [
-        [replace(stage, num_cpus=int(stage.num_cpus * scale * 100) / 100, concurrency=(1, high)) for stage in group]
-        for group, (_, (_, high)) in zip(groups, needs, strict=True)
-    ]
+    first, wanted = [group[0] for group in groups], [_bounds(group[0])[1] for group in groups]
+    for share in (1.0, 0.5, 0.25, 0.125, 0.0625):  # Ray counts hundredths, at least one
+        stages = [replace(stage, num_cpus=share * stage.num_cpus) for stage in first]
+        counts = _counts(nodes, stages, wanted)
+        if counts == wanted and share == 1:
+            return groups
+        if counts is not None:
+            text = ", ".join(f"{count} of {high}" for count, high in zip(counts, wanted, strict=True))
+            log.warning("the stages need more than the cluster's %s: they have %s actors", amounts(nodes), text)
+            return [
+                [replace(stage, num_cpus=share * stage.num_cpus, concurrency=count) for stage in group]
+                for group, count in zip(groups, counts, strict=True)
+            ]
+    needs = amounts([{"CPU": stage.num_cpus, "GPU": stage.num_gpus} for stage in first])
+    raise ValueError(
+        f"the stages need an actor each at the same time ({needs}), and the nodes have {amounts(nodes)}; ask for less, "
+        "start more nodes, or set cluster.grows=true if the cluster adds them"
+    )
+
+
+def _counts(
+    nodes: Sequence[Mapping[str, float]], stages: Sequence[StageSpec], wanted: Sequence[int]
+) -> list[int] | None:
+    """Numbers of actors that fit together, one more for each stage in turn up to those wanted; None if not one each."""
+    counts = [1] * len(stages)
+    if not _have_room(nodes, stages, counts):
+        return None
+    for _ in range(max(wanted)):
+        for number, high in enumerate(wanted):
+            more = [count + (n == number) for n, count in enumerate(counts)]
+            if counts[number] < high and _have_room(nodes, stages, more):
+                counts = more
+    return counts
+
+
+def _have_room(nodes: Sequence[Mapping[str, float]], stages: Sequence[StageSpec], counts: Sequence[int]) -> bool:
+    """Whether the nodes have room for so many actors at the same time, each on the emptiest node, as Ray may place
+    them, and those without GPUs on nodes without them, as it prefers."""
+    left = [(node.get("GPU", 0.0), node.get("CPU", 0.0)) for node in nodes]
+    for stage in (stage for stage, count in zip(stages, counts, strict=True) for _ in range(count)):
+        left.sort(key=lambda node: (node[0] if not stage.num_gpus else 0.0, -node[1]))
+        rooms = (n for n, (gpus, cpus) in enumerate(left) if gpus >= stage.num_gpus and cpus >= stage.num_cpus)
+        if (chosen := next(rooms, None)) is None:
+            return False
+        gpus, cpus = left[chosen]
+        left[chosen] = (gpus - stage.num_gpus + 1e-9, cpus - stage.num_cpus + 1e-9)  # of 0.3 three times 0.1 is left
+    return True
 
 
 def _bounds(stage: StageSpec) -> tuple[int, int]:

@@ -113,7 +113,7 @@ def check_machine(bundles: Sequence[Bundle], num_gpus: int | None = None) -> Non
 
 def unmet(bundles: Sequence[Bundle], nodes: Sequence[Mapping[str, float]]) -> Iterator[str]:
     """Faults of the workers that do not fit on the nodes' CPUs and GPUs, whatever else runs there."""
-    there = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
+    there = amounts(nodes)
     for field, workers, cpus, gpus in bundles:
         needs = [(kind, each) for kind, each in (("CPU", cpus), ("GPU", gpus)) if each]
         if not needs:
@@ -125,6 +125,11 @@ def unmet(bundles: Sequence[Bundle], nodes: Sequence[Mapping[str, float]]) -> It
                 f"{field}: {workers} workers of {cpus:g} CPUs and {gpus:g} GPUs each, and there is room for {room} on "
                 f"the nodes ({there}); ask for less, start more nodes, or set cluster.grows=true if it adds them"
             )
+
+
+def amounts(nodes: Sequence[Mapping[str, float]]) -> str:
+    """The CPUs and GPUs of nodes, for a message."""
+    return ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes)
 
 
 def probe(job: ConfigModel | None, marker: str | None) -> list[str]:

@@ -137,6 +137,12 @@ def _compared(
 
 def _commands(version: Version, like: ScoredVersion | None, registry: Registry) -> str:
     """Commands that evaluate a version like another one was, and add the evaluation to the registry."""
+    if not version.folder:
+        return (
+            f"version {version.number} was not registered by jobs/register.py, which alone records what its evaluation "
+            f"must match; register its folder as a version:\n  python jobs/register.py artifact=FOLDER "
+            f"name={registry.name} tracking_uri={registry.shown}"
+        )
     pairs = "pairs=... split=test" if like is None else f"pairs={like.folder} split={like.split}"
     protocol = f" protocol={like.protocol}" if like is not None and like.protocol != "coco" else ""
     out = f"{Path(version.folder).parent}/evaluation-{like.data if like is not None else 'test'}"

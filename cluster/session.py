@@ -14,7 +14,12 @@ from typing import Any
 import psutil
 
 from cluster.config import ClusterConfig
+<<<<<<< HEAD
 from cluster.preflight import Bundle, Requirements, check_cluster, check_machine
+=======
+from cluster.preflight import Requirements, check_cluster
+from cluster.ray_internals import start_local_ray
+>>>>>>> w-d
 from cluster.worker import set_up_ray_worker
 from idc.config import ConfigModel
 from idc.data.pipeline import Source, StageSpec, ToRows, run_local
@@ -26,6 +31,8 @@ _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "1",
     "RAY_DEDUP_LOGS_ALLOW_REGEX": r'^\{"time": "| \d+/\d+  ',  # events and progress of several workers are no repeats
+    # An error of Ray in every log about how Train starts its PreemptionWatcher; the job is not concerned.
+    "RAY_DEDUP_LOGS_SKIP_REGEX": "'PreemptionWatcher' and ID: .* has constructor arguments",
     "RAY_DISABLE_WORKER_LOG_PREFIX": "1",  # workers' events are lines as they are
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",  # else every print of a training worker appears twice
     "RAY_worker_niceness": "0",  # Ray's default of 15 starves workers when anything else runs on a small machine
@@ -52,8 +59,13 @@ def session(
         needed: checked on a cluster that is joined, before anything is done there; of this machine the GPUs.
 
     Raises:
+<<<<<<< HEAD
         ConfigError: this machine lacks the GPUs.
         ValueError: RAY_ADDRESS is a Jobs API address; the cluster is not ready (:mod:`cluster.preflight`).
+=======
+        ValueError: RAY_ADDRESS is a Jobs API address; the cluster is not ready (:mod:`cluster.preflight`); a local Ray
+            cannot start.
+>>>>>>> w-d
         ConnectionError: there is no cluster at the address.
     """
     config, needed = config or ClusterConfig(), needed or Requirements()
@@ -132,8 +144,7 @@ def _connect(config: ClusterConfig, address: str | None) -> None:
     if address is not None:
         ray.init(address=address, **options)
     else:
-        ray.init(
-            address="local",
+        start_local_ray(
             num_cpus=config.num_cpus or max(4, usable_cores()),
             num_gpus=config.num_gpus,
             object_store_memory=config.object_store_mb * 2**20 if config.object_store_mb else None,
@@ -164,15 +175,22 @@ def run_chunks(
         job: its config, whose inputs every node of a cluster must see.
         processes: with ``local``, as :func:`idc.data.pipeline.run_local`; on Ray the stages' concurrency counts.
     """
+<<<<<<< HEAD
     local = local or folder.complete or not folder.pending()
     bundles = [Bundle("actors", 1, stage.num_cpus, stage.num_gpus) for stage in stages if folder.pending()]
     with session(config, Requirements(job, bundles, folder.location.local), local):
         if local:
             return run_local(folder, source, stages, to_rows, processes=processes, **options)
         from cluster.data import run_chunks_on_ray
+=======
+    if local or folder.complete or not folder.pending():
+        return run_local(folder, source, stages, to_rows, processes=processes, **options)
+    with session(config, Requirements(job, out=folder.location.local)):
+        from cluster.data import run_chunks_on_ray  # checks the stages' CPUs and GPUs, also in a session of the job's
+>>>>>>> w-d
 
-        timeout = config.no_progress_timeout_s
-        return run_chunks_on_ray(folder, source, stages, to_rows, no_progress_timeout_s=timeout, **options)
+        timeout, grows = config.no_progress_timeout_s, config.grows
+        return run_chunks_on_ray(folder, source, stages, to_rows, no_progress_timeout_s=timeout, grows=grows, **options)
 
 
 def _choose_auth(config: ClusterConfig) -> None:

@@ -92,13 +92,16 @@ def launch(
             only repeat.
         Unreachable: object storage did not answer for ``train.storage_patience_s``.
     """
-    run = RunFolder(run_dir, train.storage_patience_s)
+    run, record = RunFolder(run_dir, train.storage_patience_s), _record(entry, payload, train)
     name = name or run.location.name
     if local and train.num_workers > 1:
         raise ValueError(f"train.num_workers={train.num_workers} needs Ray; without it (--local) set it to 1")
+<<<<<<< HEAD
     record = {"entry": entry, **payload, "train": train.model_dump(mode="json")}
     record = json.loads(json.dumps(record))
     train = train.model_copy(update={"tracking": _tracking(train.tracking, run)})
+=======
+>>>>>>> w-d
     done = claim(run, record, overwrite)
     if done is not None:
         logs.event("done_before", f"run {name} is complete ({run}), nothing to do", run=name)
@@ -128,31 +131,55 @@ def launch(
     return {**run.read(RESULT), "done_before": False}
 
 
+def is_complete(
+    entry: str, payload: dict[str, Any], train: TrainConfig, run_dir: Path | str, *, overwrite: bool = False
+) -> bool:
+    """Whether :func:`launch` would do nothing. Reads only, and needs no Ray.
+
+    Raises:
+        ValueError: as :func:`launch`, if its folder holds something else.
+    """
+    run = RunFolder(run_dir, train.storage_patience_s)
+    differing = _of_another_config(run, _record(entry, payload, train), overwrite)
+    return not differing and run.exists(RESULT)
+
+
+def _record(entry: str, payload: dict[str, Any], train: TrainConfig) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(json.dumps({"entry": entry, **payload, "train": train.model_dump(mode="json")}))
+    return record
+
+
 def claim(run: RunFolder, record: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
     """Return the result of the run in its folder if it is complete; otherwise claim the folder for this run.
 
     Raises:
         ValueError: if another run is there, unless an error ended it before its first checkpoint.
     """
-    if run.exists(CONFIG):
-        differing = _differing(run.read(CONFIG), record)
-        nothing_to_lose = run.exists(FATAL) and not run.exists(CHECKPOINTS)
-        if differing and not overwrite and not nothing_to_lose:
-            shown = "\n  ".join(differing[:12])
-            raise ValueError(
-                f"{run} holds a run of another config; take another run name, or --overwrite it. Differing:\n  {shown}"
-            )
-        if differing:
-            run.clear(last=CONFIG)
-        elif run.exists(RESULT):
-            result: dict[str, Any] = run.read(RESULT)
-            return result
-        run.remove(FATAL)
-    elif not run.is_empty():
-        raise ValueError(f"{run} is not empty and not a training run (it has no {CONFIG}); take another run name")
+    if _of_another_config(run, record, overwrite):
+        run.clear(last=CONFIG)
+    elif run.exists(RESULT):
+        result: dict[str, Any] = run.read(RESULT)
+        return result
+    run.remove(FATAL)
     run.write(CONFIG, record)
     run.write(ORIGIN, {"command": command_line(), "commit": commit()})
     return None
+
+
+def _of_another_config(run: RunFolder, record: dict[str, Any], overwrite: bool) -> bool:
+    """Whether the folder holds a run of another config that may be removed. ValueError: it holds what may not be."""
+    if not run.exists(CONFIG):
+        if not run.is_empty():
+            raise ValueError(f"{run} is not empty and not a training run (it has no {CONFIG}); take another run name")
+        return False
+    differing = _differing(run.read(CONFIG), record)
+    nothing_to_lose = run.exists(FATAL) and not run.exists(CHECKPOINTS)
+    if differing and not overwrite and not nothing_to_lose:
+        shown = "\n  ".join(differing[:12])
+        raise ValueError(
+            f"{run} holds a run of another config; take another run name, or --overwrite it. Differing:\n  {shown}"
+        )
+    return bool(differing)
 
 
 def _differing(saved: dict[str, Any], record: dict[str, Any]) -> list[str]:

@@ -105,8 +105,6 @@ def missing(path: str | None, field: str) -> Iterator[str]:
         yield f"{field}: no such file or folder: {path!r}{seen_from}"
 
 
-
-
 def load(
     schema: type[Schema], path: str | Sequence[str] | None = None, overrides: Mapping[str, Any] | None = None
 ) -> Schema:

@@ -140,7 +140,7 @@ def test_no_class_of_transformers_runs_code_of_a_model() -> None:
 
 
 PRIVATE = {
-    "ray": {"serve/deployment/ray_internals.py", "cluster/launch/wait_for_nodes.py"},
+    "ray": {"serve/deployment/ray_internals.py", "cluster/ray_internals.py", "cluster/launch/wait_for_nodes.py"},
     "torch": set(),
     "uvicorn": {"serve/listener.py"},
 }  # fmt: skip

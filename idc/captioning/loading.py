@@ -79,7 +79,7 @@ class LoadConfig(ConfigModel):
     """How a captioner is loaded."""
 
     device: str | None = Field(None, min_length=1)
-    """Torch device of the captioner, e.g. cuda. Default: cuda where its process has a GPU, else cpu."""
+    """Torch device of the captioner, e.g. cuda. Default: cuda in processes that Ray gives GPUs, else cpu."""
     speed: Speed = "auto"
     """auto: every optimisation that changes no caption and pays on this processor. fast: also those that pay on some
     processors only. exact: none that changes even the rounding of float32. bf16: fast, with matrix products and

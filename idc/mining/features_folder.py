@@ -54,9 +54,9 @@ def read_feature(path: AnyPath, feature: str) -> np.ndarray:
 
 
 def read_thumbnails(path: AnyPath) -> np.ndarray:
-    """Thumbnails of all images, float32 (N, 192), 0 to 255."""
+    """Thumbnails of all images, uint8 (N, 192)."""
     cells = read_table(path, ["thumbnail"])["thumbnail"].to_pylist()
-    return np.frombuffer(b"".join(cells), np.uint8).reshape(-1, THUMBNAIL_VALUES).astype(np.float32)
+    return np.frombuffer(b"".join(cells), np.uint8).reshape(-1, THUMBNAIL_VALUES)
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,6 @@ sums of a matrix product depends on its shape, and the lists must not depend on 
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from typing import Any
 
 import faiss
@@ -22,32 +21,40 @@ from idc.util.progress import tracked
 
 _SPARE = 8
 """Neighbours that the search lists beyond k: rounding in faiss's sums may exchange the last ones."""
+_AXES = 16
+"""Principal axes on which copies are looked for."""
+_SAMPLE = 100_000
+"""Thumbnails that the axes are computed from, and that are projected at a time."""
 
 
-def near_duplicates(features: str, threshold: float, batch: int = 1024) -> dict[int, int]:
-    """Which images are removed, and the image that each one duplicates, by an exact search over the thumbnails of all
-    images, in this process, on all its cores (768 bytes per image in memory).
+def near_duplicates(features: str, threshold: float) -> dict[int, int]:
+    """Which images are removed, and the image that each one duplicates, exact over the thumbnails of all images.
 
     In the order of the collection an image is removed if an earlier one that stays is a copy of it. A slow video keeps
-    each frame that differs from the last one kept.
+    each frame that differs from the last one kept. Each image that stays looks once for its copies among those near it
+    on the first principal axes, where no two images are further apart than in full: no pair of images is compared for
+    nothing, nor two copies of a third. In this process, with 0.6 kB per image.
 
     Args:
         features: folder of features.
         threshold: largest difference of a copy, root mean square of 255.
     """
+    from scipy.spatial import KDTree  # slow to import
+
     thumbnails = read_thumbnails(features)
-    index = faiss.IndexFlatL2(THUMBNAIL_VALUES)
-    index.add(thumbnails)
-    # Sums of squares of whole numbers up to 192 x 255^2 are exact in float32; faiss's limit is exclusive.
-    limit = math.floor(threshold**2 * THUMBNAIL_VALUES + 1e-9) + 0.5
+    sample = thumbnails[:: max(1, len(thumbnails) // _SAMPLE)].astype(np.float64)
+    _, axes = np.linalg.eigh(np.cov(sample, rowvar=False, bias=True))
+    blocks = np.array_split(thumbnails, len(thumbnails) // _SAMPLE + 1)  # as float64 all at once would fill the memory
+    tree = KDTree(np.concatenate([block @ axes[:, -_AXES:] for block in blocks]))
+    limit = threshold**2 * THUMBNAIL_VALUES + 1e-9
     removed: dict[int, int] = {}
-    starts = range(0, len(thumbnails), batch)
-    for first in tracked(starts, len(starts), "near-duplicates", "batch"):
-        ends, _, near = index.range_search(thumbnails[first : first + batch], limit)
-        for number, (start, stop) in enumerate(pairwise(ends), start=first):
-            earlier = [other for other in near[start:stop].tolist() if other < number and other not in removed]
-            if earlier:
-                removed[number] = min(earlier)
+    for number in tracked(range(len(thumbnails)), len(thumbnails), "near-duplicates", "image"):
+        if number in removed:
+            continue
+        near = tree.query_ball_point(tree.data[number], math.sqrt(limit) + 1e-6)  # rounding of the projection
+        later = [other for other in near if other > number and other not in removed]
+        squares = np.square(thumbnails[later].astype(np.int32) - thumbnails[number]).sum(axis=1)
+        removed.update((other, number) for other, square in zip(later, squares, strict=True) if square <= limit)
     return removed
 
 

@@ -7,12 +7,21 @@ import ipaddress
 import os
 import socket
 import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
 
 from idc.util import logs
 
 RAY_FOLDER_CHARACTERS = 40
 """Maximal length of the folder of Ray's session files: the paths of its sockets, 64 to 67 characters longer, have room
 for 107."""
+_START_S, _NOTICE_S = 300.0, 20.0
+"""How long a local Ray may take to start, and after how much of it that is reported."""
 _UNWATCHED = {
     "RAY_enable_metrics_collection": "0",
     "RAY_event_stats": "0",
@@ -86,3 +95,44 @@ def keep_ray_paths_short() -> None:
         ) from None
     os.environ["RAY_TMPDIR"] = folder
     logs.event("ray_folder", f"{fault}: its session files are in {folder} (RAY_TMPDIR sets another)", folder=folder)
+
+
+@contextmanager
+def patient_start(services: Any) -> Iterator[None]:
+    """Context manager: a local Ray that starts inside has :data:`_START_S`. Its own limits of 30 s are too short for a
+    machine that is busy.
+
+    Args:
+        services: the module ``ray._private.services``; the limit of the function that asks for the node is fixed.
+
+    Raises:
+        ValueError: Ray could not start.
+    """
+    for name in ("RAY_gcs_server_port_wait_time_s", "RAY_raylet_start_wait_time_s"):
+        os.environ.setdefault(name, f"{_START_S:.0f}")
+    end, get_node = time.monotonic() + _START_S, services.get_node
+
+    def asked_until_there(*arguments: Any) -> Any:
+        while True:
+            try:
+                return get_node(*arguments)
+            except RuntimeError:
+                raylets = [child for child in psutil.Process().children() if child.name() == "raylet"]
+                if time.monotonic() > end or any(raylet.status() == psutil.STATUS_ZOMBIE for raylet in raylets):
+                    raise
+                time.sleep(0.5)
+
+    text = f"Ray has been starting for {_NOTICE_S:.0f} s: the machine is busy; it has {_START_S:.0f} s"
+    notice = threading.Timer(_NOTICE_S, logs.event, ["ray_is_slow", text, "warning"])
+    services.get_node, notice.daemon = asked_until_there, True
+    notice.start()
+    try:
+        yield
+    except Exception as error:
+        if type(error) is not Exception and not isinstance(error, RuntimeError):
+            raise
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"Ray cannot start on this machine: {reason} (logs: /tmp/ray/session_latest/logs)") from None
+    finally:
+        notice.cancel()
+        services.get_node = get_node

@@ -22,7 +22,7 @@ from idc.util.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray
 from idc.util.redaction import secret_fault
 from serve.config import CommandConfig, ServeConfig
 from serve.deployment.application import APPLICATION, UNBOUNDED_CALLS, application
-from serve.deployment.ray_internals import forward_output
+from serve.deployment.ray_internals import forward_output, start_ray
 from serve.log import forward, log
 from serve.port import SharedPort
 from serve.versions import absolute_uri
@@ -62,7 +62,10 @@ def run_server(config: CommandConfig) -> None:
     _report("starting Ray")
     # At least 4 CPUs in its accounting, because Ray's helper actors count too.
     cpus = max(4, usable_cores())
-    ray.init("local", num_cpus=cpus, include_dashboard=False, logging_level=logging.WARNING)
+    try:
+        start_ray(num_cpus=cpus, include_dashboard=False, logging_level=logging.WARNING)
+    except ValueError as error:
+        raise SystemExit(f"serve: {error}") from None
     ended = threading.Event()
 
     def end(number: int, _frame: object) -> None:

@@ -6,6 +6,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from idc.util.loopback import patient_start
+
+
+def start_ray(**options: Any) -> None:
+    """``ray.init`` in :func:`idc.util.loopback.patient_start`. Without: a busy machine ends it after 30 s.
+
+    Raises:
+        ValueError: Ray could not start.
+    """
+    import ray
+    from ray._private import services
+
+    with patient_start(services):
+        ray.init("local", **options)
+
 
 def forward_output(forward: Callable[[Mapping[str, Any]], None]) -> None:
     """Give the output of Ray's processes to ``forward`` in place of Ray's own printing. Call it before ``ray.init``.

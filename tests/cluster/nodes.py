@@ -84,7 +84,12 @@ class Nodes:
         for process in self._started:
             process.kill()
             process.wait()
+        raylets = [node.all_processes["raylet"][0].process.pid for node in self._cluster.list_all_nodes()]
+        children = [child for pid in raylets for child in psutil.Process(pid).children(recursive=True)]
         self._cluster.shutdown()
+        for child in children:  # on a busy machine agents notice late that their raylet has ended
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from idc.data.pipeline import Batch, StageSpec, good_rows, run_local
 from idc.data.store import DatasetFolder, iter_rows, read_manifest, read_rejects
+from tests.cluster.nodes import nodes
 
 pytestmark = pytest.mark.ray
 
@@ -61,6 +62,20 @@ class Pack:
             assert batch["ragged"][i].dtype == np.uint8
             blob[i] = batch["ragged"][i].tobytes()
         return {**batch, "blob": blob}
+
+
+class Widen:
+    """40 MB a chunk: few of them fill the object stores of :func:`tests.cluster.nodes.nodes`."""
+
+    def __call__(self, batch: Batch) -> Batch:
+        return {**batch, "wide": np.zeros((4, 10_000_000), np.uint8)}
+
+
+class Narrow:
+    """Uses what :class:`Widen` made."""
+
+    def __call__(self, batch: Batch) -> Batch:
+        return {**batch, "value": batch["wide"].sum(axis=1, dtype=np.int64), "blob": [b""] * 4}
 
 
 class Raise:
@@ -110,6 +125,45 @@ def test_more_actors_than_cpus_do_not_wait_for_ever(ray_session: None, tmp_path:
     )
     assert manifest.complete
     assert manifest.num_rows == 10
+
+
+_ON_NODES = """
+import sys
+from pathlib import Path
+from cluster.config import ClusterConfig
+from cluster.session import run_chunks
+from idc.data.pipeline import StageSpec
+from tests.cluster.test_data import Narrow, Numbers, Widen, folder
+first = StageSpec(Widen, num_cpus=1.0, num_gpus=float(sys.argv[3]), concurrency=2)
+config = ClusterConfig(address=sys.argv[1], grows=sys.argv[4] == "grows", no_progress_timeout_s=float(sys.argv[5]))
+stages = [first, StageSpec(Narrow, num_cpus=0.5)]
+try:
+    run_chunks(False, config, folder(Path(sys.argv[2]), 16), Numbers(16), stages)
+except ValueError as error:
+    print("ValueError:", error)
+"""
+
+
+def test_stages_that_together_ask_for_more_than_the_nodes_have(tmp_path: Path) -> None:
+    """Two actors of the first stage take all CPUs, and the object stores are full before its last chunk. The second one
+    gets its part of them, on several nodes too, or the job ends: refused if nothing helps, or after a time in which no
+    part was written, although chunks move."""
+
+    def run(out: str, *settings: str) -> str:
+        log, arguments = tmp_path / f"{out}.log", [cluster.address, str(tmp_path / out), *settings]
+        cluster.python(["-c", _ON_NODES, *arguments], log).wait(300)
+        return log.read_text()
+
+    with nodes(2) as cluster:
+        text = run("fitted", "0", "fixed", "120")
+        assert "the stages need more than the cluster's" in text
+        assert "they have 1 of 2, 1 of 1 actors" in text
+        assert read_manifest(tmp_path / "fitted").complete, text
+        text = run("waiting", "0", "grows", "30")
+        assert "ValueError: no part was written for 30 s: the stages may wait for CPUs or GPUs that others use" in text
+        assert "Traceback" not in text
+        text = run("refused", "0.5", "fixed", "120")
+        assert "the stages need an actor each at the same time (1 CPUs and 0.5 GPUs, 0.5 CPUs and 0 GPUs)" in text
 
 
 def test_a_fault_of_a_stage_ends_the_job_and_says_where(ray_session: None, tmp_path: Path) -> None:

@@ -221,6 +221,18 @@ def test_what_was_not_evaluated_as_the_champion_was_is_refused_with_the_commands
     assert place.registry.champion() == 2
 
 
+def test_the_remedy_for_a_version_of_another_program_has_no_gap(place: Place) -> None:
+    """It has no folder that could be evaluated."""
+    place.add(1.0)
+    place.promote()
+    source = place.registry.client.get_model_version("captioner", "1").source
+    place.registry.client.create_model_version("captioner", source)
+    with pytest.raises(ValueError, match=r"version 2 was not registered by jobs/register\.py") as caught:
+        place.promote()
+    assert f"python jobs/register.py artifact=FOLDER name=captioner tracking_uri={place.uri}" in str(caught.value)
+    assert "artifact= " not in str(caught.value)
+
+
 def test_contradictory_wishes_are_refused() -> None:
     for settings, message in (
         ({"rollback": True, "force": True}, "rollback: returns to the previous champion"),

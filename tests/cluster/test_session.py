@@ -7,18 +7,26 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 import requests
 
 from cluster.config import ClusterConfig
+<<<<<<< HEAD
 from cluster.preflight import Bundle, Requirements, check_cluster, check_machine, probe, unmet
 from cluster.session import session
 from idc.config import ConfigError, ConfigModel, missing
 from idc.util.loopback import bypass_proxies
+=======
+from cluster.preflight import Bundle, Requirements, check_cluster, probe, unmet
+from idc.config import ConfigModel, missing
+from idc.util.loopback import bypass_proxies, patient_start
+>>>>>>> w-d
 from tests.chat_server import serving
 from tests.sockets import open_to_others
 
@@ -93,6 +101,37 @@ def test_sessions_leave_the_environment_as_it_was_whatever_the_length_of_tmpdir(
     assert "is too long for the sockets of Ray: its session files are in /tmp/ray-" in done.stdout + done.stderr
     for line in lines[:2]:
         shutil.rmtree(Path(line.removeprefix("token in ")).parent)
+
+
+def test_a_local_ray_has_time_to_start_and_one_line_if_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray 2.60 asks for its node, and gives up with a traceback if it is not there 30 s later."""
+    asked, noticed, lines = list[int](), threading.Event(), list[str]()
+
+    def get_node(number: int) -> dict[str, int]:
+        asked.append(number)
+        if len(asked) == 1:
+            raise RuntimeError(f"there is no node {number}\nin the GCS")
+        assert noticed.wait(60), "a long wait is not silent"
+        return {"node": number}
+
+    def event(_: str, text: str, level: str) -> None:
+        lines.append(text)
+        noticed.set()
+
+    services = SimpleNamespace(get_node=get_node)
+    monkeypatch.setattr("idc.util.logs.event", event)
+    monkeypatch.setattr("idc.util.loopback._NOTICE_S", 0.0)
+    for name in ("RAY_gcs_server_port_wait_time_s", "RAY_raylet_start_wait_time_s"):
+        monkeypatch.setenv(name, "30")
+    with patient_start(services):
+        assert services.get_node(7) == {"node": 7}
+    assert services.get_node is get_node
+    assert lines == ["Ray has been starting for 0 s: the machine is busy; it has 300 s"]
+    asked.clear()
+    monkeypatch.setattr("idc.util.loopback._START_S", -1.0)
+    message = r"^Ray cannot start on this machine: there is no node 7 \(logs: /tmp/ray/session_latest/logs\)$"
+    with pytest.raises(ValueError, match=message), patient_start(services):
+        services.get_node(7)
 
 
 SMALL = {"CPU": 4.0}

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from cluster.train import launch
 from idc.data.images import encode_png
 from idc.data.schema import ChangePair
 from tests.conftest import Command
+<<<<<<< HEAD
 from tests.folders import write_rows
 from tests.systems.procap.world import World
 from tests.systems.twincap.tiny import tiny_job
+=======
+from tests.systems.procap.world import World, start
+>>>>>>> w-d
 
 
 @pytest.mark.parametrize("job", ["train_twincap", "pretrain_procap"])
@@ -28,6 +34,7 @@ def test_a_run_whose_folder_is_a_file_ends_with_its_name_and_the_reason(
     assert str(tmp_path / "taken") in run.stderr
 
 
+<<<<<<< HEAD
 def test_a_training_on_gpus_that_are_not_there_claims_no_folder(world: World, tmp_path: Path, command: Command) -> None:
     run = command("train_twincap", "--local", f"pairs={world.pairs}", f"runs={tmp_path}", "train.gpus_per_worker=99")
     assert run.returncode == 2
@@ -73,3 +80,35 @@ def test_an_import_without_captions_says_so_and_what_works(tmp_path: Path, comma
     following = f"next: python jobs/caption.py --input {tmp_path / 'pairs'} --out captions --artifact objects"
     assert following in run.stdout
     assert following in command("validate", f"pairs={tmp_path / 'pairs'}").stdout
+=======
+def test_what_stands_in_the_way_is_seen_before_ray_starts_and_a_complete_run_needs_none(
+    world: World, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of another run, procedures of other settings."""
+
+    def no_ray(*_: object) -> None:
+        raise AssertionError("Ray is started")
+
+    monkeypatch.setattr("cluster.session._connect", no_ray)
+    start(world.pretrain({"train.steps": 1}), tmp_path / "done")
+    job = world.pretrain({"train.steps": 1}).model_dump(mode="json", exclude_none=True)
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    settings = ["--config", tmp_path / "job.yaml", f"runs={tmp_path}", "name=done"]
+    config = json.loads((tmp_path / "done" / "config.json").read_text())
+    config |= {"name": "done", "runs": str(tmp_path)}
+    (tmp_path / "done" / "config.json").write_text(json.dumps(config))
+    assert "done: 1 steps" in command("pretrain_procap", *settings).stdout
+    run = command("pretrain_procap", *settings, "train.steps=2")
+    assert run.returncode == 1
+    assert "holds a run of another config" in run.stderr
+    build = [
+        f"build.pairs={world.pairs}",
+        f"build.tokenizer={world.tokenizer}",
+        "build.depth=1",
+        "build.num_keyframes=1",
+    ]
+    run = command("pretrain_procap", *settings, *build, "name=new")
+    assert run.returncode == 1
+    assert "of another configuration" in run.stderr
+    assert world.procedures in run.stderr
+>>>>>>> w-d

@@ -78,6 +78,7 @@ class Disturbed:
         except subprocess.TimeoutExpired:
             raise AssertionError(self.text()) from None
         assert self.process.returncode == 0, self.text()
+        assert "PreemptionWatcher" not in self.text(), "a line of Ray's about its own actor"
 
     def text(self) -> str:
         return self.output.read_text(errors="replace")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.spatial
 
 from idc.mining.config import FeatureThresholds, MiningConfig
 from idc.mining.features_folder import FEATURES, to_matrix, unit_length
@@ -66,7 +67,7 @@ def test_the_exact_search_finds_what_a_plain_computation_finds(features: Path, v
 
 def test_copies_are_images_whose_thumbnails_hardly_differ(features: Path) -> None:
     assert near_duplicates(str(features), 0) == {8: 7}
-    assert near_duplicates(str(features), 3.9, batch=7) == {8: 7}, "whatever the batches"
+    assert near_duplicates(str(features), 3.9) == {8: 7}
 
 
 def test_in_a_chain_of_copies_every_other_image_stays(features: Path) -> None:
@@ -79,7 +80,40 @@ def test_in_a_chain_of_copies_every_other_image_stays(features: Path) -> None:
             kept.append(n)
     assert removed[1] == 0
     assert removed[3] == 2
-    assert near_duplicates(str(features), 4, batch=7) == removed
+    assert near_duplicates(str(features), 4) == removed
+
+
+@pytest.mark.parametrize("threshold", [0, 0.5, 2.0, 30.0])
+def test_copies_among_pictures_are_those_of_the_rule_and_equal_ones_are_not_compared_in_pairs(
+    threshold: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Smooth pictures, some with a little noise, a third of all equal: the rule as it is written, image by image."""
+    rng = np.random.default_rng(3)
+    waves = np.outer(np.cos(np.arange(8) / 5), np.sin(np.arange(8) / 4)).ravel()
+    pictures = rng.integers(20, 235, (600, 1, 3)) + rng.normal(size=(600, 1, 3)) * 40 * waves[None, :, None]
+    pictures[rng.integers(0, 600, 200)] = pictures[rng.integers(0, 600, 200)]
+    thumbnails = np.clip(pictures + (rng.random((600, 64, 3)) < 0.2), 0, 255).astype(np.uint8).reshape(600, 192)
+    thumbnails[rng.permutation(600)[:200]] = thumbnails[5]
+    removed = dict[int, int]()
+    for n in range(600):
+        kept = [m for m in range(n) if m not in removed]
+        squares = np.square(thumbnails[kept].astype(int) - thumbnails[n]).mean(axis=1)
+        if near := [m for m, square in zip(kept, squares, strict=True) if square <= threshold**2]:
+            removed[n] = near[0]
+    looked: list[int] = []
+    look = scipy.spatial.KDTree.query_ball_point
+
+    def counted(tree: Any, *arguments: Any) -> Any:
+        near = look(tree, *arguments)
+        looked.append(len(near))
+        return near
+
+    monkeypatch.setattr(scipy.spatial.KDTree, "query_ball_point", counted)
+    monkeypatch.setattr("idc.mining.neighbours.read_thumbnails", lambda _: thumbnails)
+    assert near_duplicates("", threshold) == removed
+    assert len(removed) > 150
+    assert len(looked) == 600 - len(removed), "only images that stay look for copies"
+    assert sum(looked) < 600 * 10
 
 
 PAPER = FeatureThresholds()

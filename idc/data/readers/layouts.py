@@ -25,7 +25,9 @@ from idc.data.store import MANIFEST
 _HEAD = 64 * 1024
 """Bytes of an annotation file that are searched for its keys."""
 _TABLES: dict[str, Format] = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl"}
-_FILES: dict[str, Format] = {**_TABLES, ".json": "jsonl", ".parquet": "parquet"}
+_WORKBOOKS: dict[str, Format] = {".xlsx": "csv", ".xls": "csv", ".ods": "csv"}
+"""Refused by the table's reader, which names the remedy."""
+_FILES: dict[str, Format] = {**_TABLES, **_WORKBOOKS, ".json": "jsonl", ".parquet": "parquet"}
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,8 @@ _MAX_HEADER = 100_000
 """Most characters of a header: Python's parser of CSV takes no longer cell, and messages name its columns."""
 _HEAD = 64 * 1024
 """Bytes in which the begin of an array is looked for."""
+_WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+"""First bytes of .xlsx and .ods, and of .xls."""
 _BETWEEN = re.compile(r"[, \t\r\n]*")
 _DECODER = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
 """Finds the end of an element; whether it is a row is seen when it is read."""
@@ -88,6 +90,8 @@ class TableReader:
             head = stream.read(_HEAD)
             if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in head[:4]:
                 raise ValueError(f"{table} is UTF-16; save it as UTF-8 (in Excel: CSV UTF-8)")
+            if head.startswith(_WORKBOOKS):
+                raise ValueError(f"{table} is a workbook, not text; save its sheet as CSV UTF-8")
             stream.seek(0)
             is_array = format == "jsonl" and _ARRAY_BEGIN.match(head) is not None
             elements = _array_elements(stream.read()) if is_array else _lines(stream)
@@ -336,9 +340,10 @@ def check_columns(names: list[str], where: str) -> None:
     if repeated := [name for name, count in Counter(names).items() if count > 1 and name]:
         raise ValueError(f"{where} has the column {', '.join(map(repr, repeated))} more than once; rename one of them")
     if absent := [name for name in IMAGES if name not in names]:
+        above = "" if KNOWN.intersection(names) else ". Remove lines above the columns' names (a title, Excel's sep=;)"
         raise ValueError(
             f"{where} has no column {', '.join(absent)}; it has {', '.join(map(repr, names)) or 'none'}. "
-            f"Required: {', '.join(IMAGES)}; known: {', '.join(sorted(KNOWN))}"
+            f"Required: {', '.join(IMAGES)}; known: {', '.join(sorted(KNOWN))}{above}"
         )
 
 

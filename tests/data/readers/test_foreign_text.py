@@ -151,6 +151,19 @@ def test_a_table_in_utf_16_is_named(tmp_path: Path, name: str, encoding: str) ->
         open_rows(str(tmp_path / name))
 
 
+@pytest.mark.parametrize(("name", "data", "remedy"), [
+    ("t.csv", b"sep=;\nbefore;after\na;b\n", r"Remove lines above the columns' names \(a title, Excel's sep=;\)"),
+    ("t.csv", b"Pairs of May,\nbefore,after\na,b\n", "Remove lines above the columns' names"),
+    ("t.xlsx", b"PK\x03\x04\x14\0\x06\0", "t.xlsx is a workbook, not text; save its sheet as CSV UTF-8"),
+    ("t.csv", b"PK\x03\x04\x14\0\x06\0", "t.csv is a workbook"),
+    ("t.XLS", b"\xd0\xcf\x11\xe0\xa1\xb1", "t.XLS is a workbook"),
+])  # fmt: skip
+def test_what_a_spreadsheet_writes_has_a_remedy(tmp_path: Path, name: str, data: bytes, remedy: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(ValueError, match=remedy):
+        open_rows(str(tmp_path / name))
+
+
 @pytest.mark.parametrize(
     ("before", "after", "pair"),
     [
