@@ -7,8 +7,9 @@ Images are uint8 RGB (H, W, 3); boxes are (left, top, right, bottom), right and 
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import cv2
@@ -19,14 +20,16 @@ from idc.systems.objects.geometry import PixelBox, around, around_all, box_area,
 from idc.systems.objects.pixel_changes import (
     Move,
     clusters_of,
+    codes_of,
     different_pixels,
     is_lossy,
+    largest_channel,
     together,
     unmoved_pixels,
     whole_moves,
 )
-from idc.systems.objects.text import read_words
-from idc.systems.objects.wording import colour_of, quoted, where_of, with_article, words_clause
+from idc.systems.objects.text import lines_on, words_of
+from idc.systems.objects.wording import colour_of, quoted, sampled, where_of, with_article, words_clause
 
 IDENTICAL = "The two images are identical."
 ONLY_RENDERING = "No visible change: the images are the same up to anti-aliasing and compression."
@@ -37,8 +40,18 @@ _FLAT = 0.5
 which three quarters of the pixels can be equal (compressed films), have 0.02 to 0.4 then."""
 _NAMED = 3
 """Number of claims that the sentence says."""
-_MOST_READ = 24
-"""Clusters in which words are read, the largest first."""
+_MOST_LISTED = 200
+"""Clusters that are described, the largest first; the others are counted."""
+_SECONDS = 6.0
+"""Computing time of a pair after which no further cluster is described."""
+_MOST_READ = 12
+"""Clusters in which words are read, the largest first ..."""
+_MOST_LINES = 24
+"""... and lines, of both images together: a fiftieth of a second each ..."""
+_MOST_PIXELS = 1_200_000
+"""... and pixels in which lines are looked for: a third of a second for a million."""
+_SAMPLE = 20_000
+"""Pixels from which a colour is taken at most."""
 _LINE = 4
 """Largest thickness of a line or border, in pixels."""
 _PLAIN = 0.6
@@ -55,15 +68,23 @@ _FILLED = 0.7
 """Share of a box that differs where the ground behind its content does."""
 _ALL = 0.9
 """Share of a cluster's pixels that must have the colour around it for nothing to be there."""
+_SMALLEST_LETTER = 3
+"""Pixels that a cluster has at least in either direction for words to be in it."""
 _TRACE = 6
 """Pixels that a move may leave at its edges."""
 
 
 class _Cluster(NamedTuple):
-    """Different pixels near each other: their box, and which of its pixels they are."""
+    """Different pixels near each other: their box, and their number among the labels (H, W) of all clusters."""
 
     box: PixelBox
-    mask: np.ndarray
+    number: int
+    labels: np.ndarray
+
+    @property
+    def mask(self) -> np.ndarray:
+        """Which pixels of the box they are; computed each time, since boxes may overlap and be large."""
+        return np.asarray(self.labels[slices_of(self.box)] == self.number)
 
 
 class _Word(NamedTuple):
@@ -115,6 +136,7 @@ def exact_changes(
     if before.shape != after.shape:
         sizes = " and ".join(f"{image.shape[1]} x {image.shape[0]}" for image in (before, after))
         raise ValueError(f"mode=exact compares images of the same size, got {sizes}; use mode=photographs, or auto")
+    started = time.thread_time()
     before = equal_outside(before, after, counted)
     different = different_pixels(before, after)
     if not different.any():
@@ -123,52 +145,63 @@ def exact_changes(
     unmoved, moves = unmoved_pixels(before, after, different, moves)
     labels, boxes = clusters_of(unmoved)
     moves = together(moves)
-    clusters = [_Cluster(box, labels[slices_of(box)] == number) for number, box in enumerate(boxes, 1)]
-    clusters = [cluster for cluster in clusters if not _is_trace(cluster, moves)]
-    clusters.sort(key=lambda cluster: -box_area(cluster.box))
-    words = [
-        _read(before, after, cluster) if read_text and number < _MOST_READ else _Words([], [])
-        for number, cluster in enumerate(clusters)
+    traces = np.bincount(labels.ravel(), minlength=len(boxes) + 1) <= _TRACE
+    clusters = [
+        _Cluster(box, number, labels)
+        for number, box in enumerate(boxes, 1)
+        if not (traces[number] and any(_touches(box, move) for move in moves))
     ]
+    clusters.sort(key=lambda cluster: -box_area(cluster.box))
+    reading = Reading() if read_text else None
     said: list[tuple[Claim, str]] = []
-    left = list(range(len(clusters)))
-    for move in moves:
-        row = [number for number in left if _is_row(clusters[number].box, move)]
-        left = [number for number in left if number not in row]
-        said += _move_claims(move, [(clusters[number].box, words[number]) for number in row], different.shape)
-    for number in left:
-        said += _cluster_claims(before, after, clusters[number], words[number])
+    rows: dict[Move, list[tuple[PixelBox, _Words]]] = {move: [] for move in moves}
+    listed: list[_Cluster] = []
+    for cluster in clusters[:_MOST_LISTED]:
+        if time.thread_time() - started > _SECONDS:
+            break
+        words = _read(before, after, cluster, reading)
+        move = next((move for move in moves if _is_row(cluster.box, move)), None)
+        if move is None:
+            said += _cluster_claims(before, after, cluster, words)
+        else:
+            rows[move].append((cluster.box, words))
+        listed.append(cluster)
+    for move, row in rows.items():
+        said += _move_claims(move, row, different.shape)
     said.sort(key=lambda entry: _rank(entry[0]))
-    boxes = [cluster.box for cluster in clusters] + [move.after for move in moves]
+    boxes = [cluster.box for cluster in listed] + [move.after for move in moves]
     regions = sorted(
         (_region(box, before, after, different) for box in boxes if different[slices_of(box)].any()),
         key=lambda region: -region.share,
     )
-    distance = cv2.absdiff(before, after).max(axis=-1).astype(np.float32) / 255
     # The faintest difference is to be seen on a map.
-    difference = np.where(different, 0.25 + 0.75 * distance, 0)
-    sentence = _sentence([clause for _, clause in said if clause])
-    return _description(sentence, difference, [claim for claim, _ in said], regions)
+    difference = np.where(different, 0.25 + 0.75 * largest_channel(cv2.absdiff(before, after)) / np.float32(255), 0)
+    sentence = _sentence([clause for _, clause in said if clause], len(clusters) - len(listed))
+    if reading is not None and reading.skipped:
+        sentence += f" Words were not read in {reading.skipped} of the smaller parts."
+    doubt = None
+    if len(listed) < min(len(clusters), _MOST_LISTED):
+        doubt = f"the comparison was ended after {_SECONDS:g} s, before all parts that differ were described"
+    return _description(sentence, difference, [claim for claim, _ in said], regions, doubt)
 
 
 def _description(
-    sentence: str, difference: np.ndarray, claims: Sequence[Claim], regions: Sequence[Region]
+    sentence: str,
+    difference: np.ndarray,
+    claims: Sequence[Claim],
+    regions: Sequence[Region],
+    doubt: str | None = None,
 ) -> Description:
     confidence = min((claim.confidence for claim in claims), default=1.0)
     return Description(
         (Candidate(sentence, math.log(confidence)),), change_map=difference.astype(np.float32),
-        regions=tuple(regions), claims=tuple(claims), objects_text=sentence,
+        regions=tuple(regions), claims=tuple(claims), objects_text=sentence, doubt=doubt,
     )  # fmt: skip
 
 
-def _is_trace(cluster: _Cluster, moves: list[Move]) -> bool:
-    """Whether a few pixels are what a move left at its edges."""
-    near = any(
-        boxes_overlap(around(cluster.box, 2, (1 << 20, 1 << 20)), box)
-        for move in moves
-        for box in (move.before, move.after)
-    )
-    return near and int(cluster.mask.sum()) <= _TRACE
+def _touches(box: PixelBox, move: Move) -> bool:
+    """Whether a box is at the edge of what moved, or in it."""
+    return any(boxes_overlap(around(box, 2, (1 << 20, 1 << 20)), moved) for moved in (move.before, move.after))
 
 
 def _is_row(box: PixelBox, move: Move) -> bool:
@@ -251,6 +284,7 @@ class _Colour(NamedTuple):
 
 
 def _colour(pixels: np.ndarray) -> _Colour:
+    pixels = sampled(pixels, _SAMPLE)
     codes, counts = np.unique(pixels.astype(np.int64) @ (1 << 16, 1 << 8, 1), return_counts=True)
     return _Colour(int(codes[counts.argmax()]), float(counts.max() / counts.sum()))
 
@@ -320,7 +354,7 @@ def _is_border(mask: np.ndarray) -> bool:
 def _region(box: PixelBox, before: np.ndarray, after: np.ndarray, different: np.ndarray) -> Region:
     part = slices_of(box)
     mask = different[part]
-    names = [colour_of(image[part][mask].astype(np.float32) / 255) for image in (before, after)]
+    names = [colour_of(sampled(image[part][mask], _SAMPLE).astype(np.float32) / 255) for image in (before, after)]
     return Region(box, float(mask.sum() / different.size), where_of(box, different.shape[:2]), *names)
 
 
@@ -348,31 +382,83 @@ def _quoted(words: list[_Word]) -> str | None:
     return quoted(word.text for word in words) or None
 
 
-def _sentence(clauses: list[str]) -> str:
+def _sentence(clauses: list[str], unlisted: int) -> str:
     text = "; ".join(clauses[:_NAMED])
-    if len(clauses) > _NAMED:
-        text += f"; and {len(clauses) - _NAMED} more"
-    return f"{text[0].upper()}{text[1:]}."
+    if not clauses:
+        return f"The images differ in {unlisted} parts, which are not listed."
+    if more := len(clauses[_NAMED:]) + unlisted:
+        text += f"; and {more} more" + (f", of which {unlisted} are not listed" if unlisted else "")
+    return f"{text[:1].upper()}{text[1:]}."
 
 
-def _read(before: np.ndarray, after: np.ndarray, cluster: _Cluster) -> _Words:
+class Reading:
+    """What may still be read of a pair, and the number of clusters that were left out for it."""
+
+    def __init__(self) -> None:
+        self.clusters, self.lines, self.pixels, self.skipped = _MOST_READ, _MOST_LINES, _MOST_PIXELS, 0
+
+    def words(
+        self, images: Sequence[np.ndarray], box: PixelBox, wanted: Callable[[PixelBox], bool]
+    ) -> list[list[_Word]]:
+        """The words in a box of both images, of lines with a part that is wanted; where that is too much, of the lines
+        at the top, the same ones of both: a line that is read on one of them alone would be gone."""
+        left, top, right, bottom = box
+        scale = next((scale for height, scale in _ENLARGED if bottom - top <= height), 1.0)
+        end = min(bottom, top + int(self.pixels / (2 * scale**2 * (right - left))))
+        self.pixels -= int(2 * scale**2 * (right - left) * (end - top))
+        limit = bottom + _MARGIN if end == bottom else end - _MARGIN
+        if limit <= top:
+            self.skipped += 1
+            return [[], []]
+
+        def original(corners: np.ndarray) -> PixelBox:
+            x, y = ((np.reshape(corners, (-1, 2)) - _MARGIN) / scale + (left, top)).T
+            return max(int(x.min()), 0), max(int(y.min()), 0), int(np.ceil(x.max())), int(np.ceil(y.max()))
+
+        parts = [
+            # In its own colour around: letters at the edge are read better.
+            cv2.copyMakeBorder(
+                cv2.resize(image[top:end, left:right], None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC),
+                *(_MARGIN,) * 4, cv2.BORDER_REPLICATE,
+            )
+            for image in images
+        ]  # fmt: skip
+        sides = [[(original(line), line) for line in lines_on(part)] for part in parts]
+        sides = [[(area, line) for area, line in lines if wanted(area)] for lines in sides]
+        ends = sorted(area[3] for lines in sides for area, _ in lines)
+        if len(ends) > self.lines:
+            limit = min(limit, ends[self.lines] - 1)
+        self.skipped += limit < bottom + _MARGIN
+        self.lines -= min(len(ends), self.lines)
+        words = [
+            [
+                (original(word.corners), word)
+                for area, line in lines
+                if area[3] <= limit
+                for word in words_of(part, line)
+            ]
+            for part, lines in zip(parts, sides, strict=True)
+        ]
+        return [
+            [_Word(word.text, word.key, area, word.confidence) for area, word in side if wanted(area)] for side in words
+        ]
+
+
+def _read(before: np.ndarray, after: np.ndarray, cluster: _Cluster, reading: Reading | None) -> _Words:
     """The words in a cluster that have a different pixel, before and after."""
-    if _is_line(cluster):
+    if reading is None or _is_line(cluster) or min(np.subtract(cluster.box[2:], cluster.box[:2])) < _SMALLEST_LETTER:
         return _Words([], [])
+    if min(reading.clusters, reading.lines, reading.pixels) <= 0:
+        reading.skipped += 1
+        return _Words([], [])
+    reading.clusters -= 1
+    mask, (left, top, _, _) = cluster.mask, cluster.box
+
+    def differs(area: PixelBox) -> bool:
+        return bool(mask[slices_of(shifted_box(area, -left, -top))].any())
+
     box = _box_of_words(before, after, cluster.box)
-    scale = next((scale for height, scale in _ENLARGED if box[3] - box[1] <= height), 1.0)
-    sides = []
-    for image in (before, after):
-        part = cv2.resize(image[slices_of(box)], None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC)
-        # In its own colour around: letters at the edge are read better.
-        part = cv2.copyMakeBorder(part, *(_MARGIN,) * 4, cv2.BORDER_REPLICATE)
-        words = []
-        for word, corners in read_words(part):
-            (left, top), (right, bottom) = (np.reshape(corners, (2, 2)) - _MARGIN) / scale + box[:2]
-            area = max(int(left), 0), max(int(top), 0), int(np.ceil(right)), int(np.ceil(bottom))
-            if cluster.mask[slices_of(shifted_box(area, -cluster.box[0], -cluster.box[1]))].any():
-                words.append(_Word(word.text, word.key, area, word.confidence))
-        sides.append(words)
+    sides = reading.words((before, after), box, differs)
     texts = ["".join(filter(str.isalnum, "".join(word.text for word in words))) for words in sides]
     if max(map(len, texts)) < 2 and not any(map(str.isdigit, texts)):
         return _Words([], [])  # an icon that looks like a letter
@@ -383,15 +469,18 @@ def _box_of_words(before: np.ndarray, after: np.ndarray, box: PixelBox) -> Pixel
     """The box, extended to whole letters and words: up and down to an even row, left and right to an even gap."""
     left, top, right, bottom = box
     height, width = before.shape[:2]
+    x, y, end, low = around(box, max(_MOST_EXTENDED) + 1, before.shape)
+    codes = [codes_of(image[y:low, x:end]) for image in (before, after)]
 
-    def even(part: tuple[slice, slice]) -> bool:
-        return all((image[part] == image[part][:1, :1]).all() for image in (before, after))
+    def even(rows: slice, columns: slice) -> bool:
+        here = slice(rows.start - y, rows.stop - y), slice(columns.start - x, columns.stop - x)
+        return all((code[here] == code[here][0, 0]).all() for code in codes)
 
     for _ in range(_MOST_EXTENDED[1]):
-        top -= top > 0 and not even((slice(top, top + 1), slice(left, right)))
-        bottom += bottom < height and not even((slice(bottom - 1, bottom), slice(left, right)))
+        top -= top > 0 and not even(slice(top, top + 1), slice(left, right))
+        bottom += bottom < height and not even(slice(bottom - 1, bottom), slice(left, right))
     gap = max(3, (bottom - top) // 3)
     for _ in range(_MOST_EXTENDED[0]):
-        left -= left > 0 and not even((slice(top, bottom), slice(left, left + gap)))
-        right += right < width and not even((slice(top, bottom), slice(right - gap, right)))
+        left -= left > 0 and not even(slice(top, bottom), slice(left, left + gap))
+        right += right < width and not even(slice(top, bottom), slice(max(right - gap, x), right))
     return around((left, top, right, bottom), 3, (height, width))

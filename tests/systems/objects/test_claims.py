@@ -11,6 +11,7 @@ import pytest
 from idc.captioning.contract import Claim, Description
 from idc.captioning.objects_config import ObjectsConfig
 from idc.metrics.changes import says_no_change
+from idc.systems.objects import claims as claims_module
 from idc.systems.objects.captioner import ObjectsCaptioner
 from idc.systems.objects.detectors import Detections
 from idc.systems.objects.geometry import box_cover, box_iou
@@ -233,6 +234,15 @@ def test_names_that_are_not_sure_are_said_vaguely(
     if (first, second) == ("dining table", "person"):
         detector.scores = {"person": 0.3}  # what is in front of it may hide it, if it is surely there
     assert described(before, after, detector, names=names).best.caption == sentence
+
+
+def test_of_too_many_detections_the_surest_are_merged() -> None:
+    places = [(float(x), float(y)) for x in range(0, 900, 30) for y in range(0, 900, 30)]
+    boxes = [
+        claims_module._Detection(1 - at / 2000, "car", 0, (x, y, x + 9, y + 9)) for at, (x, y) in enumerate(places)
+    ]
+    merged = claims_module._merged(boxes[::-1], ())
+    assert [item.box[:2] for item in merged] == places[: claims_module._MOST_DETECTIONS]
 
 
 BOX = (10, 20, 30, 40)

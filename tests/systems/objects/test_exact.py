@@ -11,6 +11,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from idc.metrics.changes import says_no_change
+from idc.systems.objects import exact
 from idc.systems.objects.exact import IDENTICAL, ONLY_RENDERING, exact_changes, is_exact_pair
 from idc.systems.objects.pixel_changes import (
     _PATCH,
@@ -152,6 +153,58 @@ def test_at_most_three_clauses_are_said_and_all_claims_are_listed() -> None:
     assert len(changes.claims) == 7
     assert changes.objects_text.count(" appeared ") == 3
     assert changes.objects_text.endswith("; and 4 more.")
+
+
+def dots(pitch: int) -> tuple[np.ndarray, np.ndarray]:
+    before = np.full((640, 640, 3), 255, np.uint8)
+    after = before.copy()
+    after[::pitch, ::pitch] = 0
+    return before, after
+
+
+def diagonals() -> tuple[np.ndarray, np.ndarray]:
+    before = np.full((1200, 1200, 3), 255, np.uint8)
+    after = before.copy()
+    for start in range(-1200, 1200, 40):
+        cv2.line(after, (start, 0), (start + 1200, 1200), BLACK)
+    return before, after
+
+
+@pytest.mark.parametrize(("pair", "parts"), [(dots(16), 1600), (diagonals(), 60)])
+def test_of_many_parts_the_largest_are_listed_and_the_others_counted(
+    pair: tuple[np.ndarray, np.ndarray], parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exact, "_MOST_LISTED", 50)
+    changes = compared(pair[1], pair[0])
+    assert len(changes.claims) == len(changes.regions) == 50
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (claim.box_after for claim in changes.claims)]
+    assert areas == sorted(areas, reverse=True)
+    assert changes.objects_text.endswith(
+        f"; and {parts - 3 - (parts == 60)} more, of which {parts - 50 - (parts == 60)} are not listed."
+    )
+    assert (changes.doubt, changes.verdict) == (None, "changed")
+
+
+def test_a_pair_that_takes_too_long_is_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "_SECONDS", -1.0)
+    changes = exact_changes(*dots(64), read_text=False)
+    assert changes.objects_text == "The images differ in 100 parts, which are not listed."
+    assert changes.verdict == "unsure"
+    assert "was ended after" in str(changes.verdict_text)
+
+
+@pytest.mark.parametrize("bound", ["_MOST_READ", "_MOST_LINES", "_MOST_PIXELS"])
+def test_words_are_read_up_to_a_bound_and_what_was_left_out_is_said(
+    bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large and a small part; each side of a part is one line."""
+    monkeypatch.setattr(exact, bound, {"_MOST_READ": 1, "_MOST_LINES": 2, "_MOST_PIXELS": 70_000}[bound])
+    pages = [page_with(40, text) for text in ("Log in", "Sign up")]
+    pages[1][90:104, 20:120] = np.array(screen(("Window 21.50", *ROWS[1:])))[90:104, 20:120]
+    changes = compared(pages[1], pages[0], read_text=True)
+    words = [(claim.before, claim.after) for claim in changes.claims if claim.object == "words"]
+    assert words == [("Log in", "Sign up")]
+    assert changes.objects_text.endswith(" Words were not read in 1 of the smaller parts.")
 
 
 def test_what_does_not_count_is_not_compared() -> None:
