@@ -1,5 +1,6 @@
-"""Screens and documents: two images of one size most of whose pixels are equal. Nothing is aligned and no light is
-evened out; every cluster of different pixels is a region, and content that moved is said to have moved.
+"""Screens and documents: images that are drawn, of any sizes. Nothing is stretched and no light is evened out: what one
+image alone has is a strip, colours may have changed everywhere, every cluster of different pixels is a region, and
+content that moved is said to have moved.
 
 Images are uint8 RGB (H, W, 3); boxes are (left, top, right, bottom), right and bottom the first ones outside.
 """
@@ -10,13 +11,24 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import cv2
 import numpy as np
 
-from idc.captioning.contract import Candidate, Claim, ClaimKind, Description, Region, equal_outside
-from idc.systems.objects.geometry import PixelBox, around, around_all, box_area, boxes_overlap, shifted_box, slices_of
+from idc.captioning.contract import Candidate, Claim, ClaimKind, Description, Region
+from idc.systems.objects.canvas import Canvas, Strip, canvas_of
+from idc.systems.objects.geometry import (
+    PixelBox,
+    around,
+    around_all,
+    box_area,
+    box_iou,
+    boxes_overlap,
+    shifted_box,
+    slices_of,
+)
 from idc.systems.objects.pixel_changes import (
     Move,
     clusters_of,
@@ -28,16 +40,32 @@ from idc.systems.objects.pixel_changes import (
     unmoved_pixels,
     whole_moves,
 )
+from idc.systems.objects.recolouring import RecolouredPixels, Recolouring, recoloured
 from idc.systems.objects.text import lines_on, words_of
-from idc.systems.objects.wording import colour_of, quoted, sampled, where_of, with_article, words_clause
+from idc.systems.objects.wording import MIXED, colour_of, quoted, sampled, where_of, with_article, words_clause
 
 IDENTICAL = "The two images are identical."
 ONLY_RENDERING = "No visible change: the images are the same up to anti-aliasing and compression."
-_MOST_DIFFERENT = 0.5
-"""Share of the pixels that may differ: a row that is added to a page of text moves everything below."""
-_FLAT = 0.5
-"""Share of the pixels of a drawn image that are equal to those to the right and below. Photographs of fixed cameras, of
-which three quarters of the pixels can be equal (compressed films), have 0.02 to 0.4 then."""
+_FLAT, _FREQUENT = 0.3, 0.6
+"""Smallest shares of a drawn image's pixels that are equal to those to the right and below, and that have one of its 16
+most frequent colours. Frames of films, which are smooth where they are compressed, have up to 0.67 and 0.49; maps 0.31
+and 0.66."""
+_FLAT_PARTS, _FEW_COLOURS, _EQUAL = (0.15, 0.25), 0.1, 0.25
+"""A screen with photographs has this share of flat pixels, the first one if its number of colours is no larger share of
+that of its pixels (gradients), and this share of blocks that are exactly equal on both images; edits of photographs are
+not flat, and frames of one camera have at most 0.02 of such blocks."""
+_SCALED = 0.02
+"""Sizes that differ by the same factor, up to this, are those of one picture that was enlarged or reduced."""
+_SAID = 0.01
+"""Share of the picture from which another colour is said, ..."""
+_WHOLE = 0.95
+"""... and from which it is that of the whole."""
+_STRIPS = "row", "column"
+"""What a strip of rows or columns is called in claims."""
+_PLAIN_STRIP = 0.995
+"""Share of a strip's pixels from which it has the colour."""
+_MOST_QUOTED = 12
+"""Words of a strip that are quoted."""
 _NAMED = 3
 """Number of claims that the sentence says."""
 _MOST_LISTED = 200
@@ -60,6 +88,10 @@ _ROW = 8
 """Smallest shift, in pixels, that is one by an added or removed row."""
 _ENLARGED = ((24, 3.0), (60, 2.0))
 """Parts up to this height, in pixels, are enlarged this much for reading."""
+_OF_LETTERS = 0.25
+"""Share of the different pixels of words that have the colour of the letters; blends at their edges have many."""
+_SHORTENED = 0.3
+"""Intersection over union of the boxes of a word and of what is left of it, or replaces it."""
 _MARGIN = 12
 """Pixels around what is read."""
 _MOST_EXTENDED = (160, 24)
@@ -75,11 +107,13 @@ _TRACE = 6
 
 
 class _Cluster(NamedTuple):
-    """Different pixels near each other: their box, and their number among the labels (H, W) of all clusters."""
+    """Different pixels near each other: their box, their number among the labels (H, W) of all clusters, and their
+    position in words."""
 
     box: PixelBox
     number: int
     labels: np.ndarray
+    where: str
 
     @property
     def mask(self) -> np.ndarray:
@@ -108,52 +142,82 @@ class _Words(NamedTuple):
         return _without(self.before, keys[1]), _without(self.after, keys[0])
 
 
-def is_exact_pair(before: np.ndarray, after: np.ndarray) -> bool:
-    """Whether two images of one size are drawn ones, most of whose pixels are exactly equal, and none is a compressed
-    copy of the other."""
-    if before.shape != after.shape:
+def is_exact_pair(before: np.ndarray, after: np.ndarray, canvas: Canvas | None = None) -> bool:
+    """Whether two images are compared pixel by pixel, for what they are: drawn ones, or screens with photographs of
+    which parts are exactly equal. A compressed or enlarged copy of the other one is compared as a photograph."""
+    looks = [_look(image) for image in (before, after)]
+    drawn = all(look.flat >= _FLAT and look.frequent >= _FREQUENT for look in looks)
+    if not drawn and any(look.flat < _FLAT_PARTS[int(look.colours > _FEW_COLOURS)] for look in looks):
         return False
-    different = (before != after).any(axis=-1)
-    if different.mean() > _MOST_DIFFERENT:
+    factors = np.divide(before.shape[:2], after.shape[:2])
+    if min(abs(factors - 1)) > _SCALED and abs(factors[0] / factors[1] - 1) < _SCALED:
         return False
-    flat = (after[:-1, :-1] == after[1:, :-1]).all(axis=-1) & (after[:-1, :-1] == after[:-1, 1:]).all(axis=-1)
-    return bool(flat.size and flat.mean() >= _FLAT and not is_lossy(before, after))
+    canvas = canvas or canvas_of(before, after)
+    if not drawn and canvas.equal < _EQUAL and not recoloured(canvas.before, canvas.after, canvas.pixels).colours:
+        return False
+    return not is_lossy(canvas.before, canvas.after)
+
+
+class _Look(NamedTuple):
+    """Shares of an image's pixels: equal to those to the right and below; of the 16 most frequent colours. Number of
+    colours as a share of that of pixels."""
+
+    flat: float
+    frequent: float
+    colours: float
+
+
+def _look(image: np.ndarray) -> _Look:
+    codes = codes_of(image)
+    flat = (codes[:-1, :-1] == codes[1:, :-1]) & (codes[:-1, :-1] == codes[:-1, 1:])
+    counts = np.sort(np.unique(sampled(codes.ravel(), _SAMPLE), return_counts=True)[1])
+    return _Look(
+        float(flat.mean()) if flat.size else 1.0, counts[-16:].sum() / counts.sum(), len(counts) / counts.sum()
+    )
 
 
 def exact_changes(
-    before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = None, read_text: bool = True
+    before: np.ndarray,
+    after: np.ndarray,
+    counted: np.ndarray | None = None,
+    read_text: bool = True,
+    canvas: Canvas | None = None,
 ) -> Description:
-    """Compare two images of one size, else ValueError, pixel by pixel.
+    """Compare two images of any sizes pixel by pixel.
 
     Args:
-        counted: bool (H, W), the part in which differences count; None for all.
+        counted: bool (H, W) over the image after, the part in which differences count; None for all.
         read_text: whether words are read, by the extra ``text``.
+        canvas: of these images, where it was made before.
 
     Returns:
         The most telling claims first, and the largest of the regions, parts of the image after that differ; the change
         map is 0 where the pixels are equal or differ as two renderings do.
     """
-    if before.shape != after.shape:
-        sizes = " and ".join(f"{image.shape[1]} x {image.shape[0]}" for image in (before, after))
-        raise ValueError(f"mode=exact compares images of the same size, got {sizes}; use mode=photographs, or auto")
     started = time.thread_time()
-    before = equal_outside(before, after, counted)
-    different = different_pixels(before, after)
-    if not different.any():
-        return _description(IDENTICAL if (before == after).all() else ONLY_RENDERING, different, [], [])
-    moves = whole_moves(before, after, different)
-    unmoved, moves = unmoved_pixels(before, after, different, moves)
+    images = before, after
+    canvas = canvas or canvas_of(before, after, counted)
+    before, after = canvas.before, canvas.after
+    repainted = recoloured(before, after, canvas.pixels)
+    different = different_pixels(repainted.before, after)
+    reading = Reading() if read_text else None
+    strips = [_strip_claim(images[strip.side], strip, reading) for strip in canvas.strips[:_MOST_LISTED]]
+    said = _recolouring_claims(repainted, canvas)
+    if not different.any() and not said and not strips:
+        return _description(
+            IDENTICAL if (before == after).all() else ONLY_RENDERING, canvas.over_after(different), [], []
+        )
+    moves = whole_moves(repainted.before, after, different)
+    unmoved, moves = unmoved_pixels(repainted.before, after, different, moves)
     labels, boxes = clusters_of(unmoved)
     moves = together(moves)
     traces = np.bincount(labels.ravel(), minlength=len(boxes) + 1) <= _TRACE
     clusters = [
-        _Cluster(box, number, labels)
+        _Cluster(box, number, labels, canvas.where(box))
         for number, box in enumerate(boxes, 1)
         if not (traces[number] and any(_touches(box, move) for move in moves))
     ]
     clusters.sort(key=lambda cluster: -box_area(cluster.box))
-    reading = Reading() if read_text else None
-    said: list[tuple[Claim, str]] = []
     rows: dict[Move, list[tuple[PixelBox, _Words]]] = {move: [] for move in moves}
     listed: list[_Cluster] = []
     for cluster in clusters[:_MOST_LISTED]:
@@ -167,22 +231,76 @@ def exact_changes(
             rows[move].append((cluster.box, words))
         listed.append(cluster)
     for move, row in rows.items():
-        said += _move_claims(move, row, different.shape)
+        said += _move_claims(move, row, canvas)
+    said = [*strips, *((_on_images(claim, canvas), clause) for claim, clause in said)]
     said.sort(key=lambda entry: _rank(entry[0]))
-    boxes = [cluster.box for cluster in listed] + [move.after for move in moves]
-    regions = sorted(
-        (_region(box, before, after, different) for box in boxes if different[slices_of(box)].any()),
-        key=lambda region: -region.share,
-    )
+    boxes = [*(colour.box for colour in repainted.colours), *(cluster.box for cluster in listed)]
+    boxes += [move.after for move in moves]
+    different |= codes_of(repainted.before) != codes_of(before)
+    regions = [_region(box, canvas, different) for box in boxes if different[slices_of(box)].any()]
     # The faintest difference is to be seen on a map.
     difference = np.where(different, 0.25 + 0.75 * largest_channel(cv2.absdiff(before, after)) / np.float32(255), 0)
     sentence = _sentence([clause for _, clause in said if clause], len(clusters) - len(listed))
     if reading is not None and reading.skipped:
-        sentence += f" Words were not read in {reading.skipped} of the smaller parts."
+        sentence += f" Not all words were read ({reading.skipped} part{'s' * (reading.skipped > 1)})."
+    if canvas.left_out:
+        sentence += f" {canvas.left_out} more rows of pixels differ, and were not compared."
     doubt = None
     if len(listed) < min(len(clusters), _MOST_LISTED):
         doubt = f"the comparison was ended after {_SECONDS:g} s, before all parts that differ were described"
-    return _description(sentence, difference, [claim for claim, _ in said], regions, doubt)
+    regions.sort(key=lambda region: -region.share)
+    return _description(sentence, canvas.over_after(difference), [claim for claim, _ in said], regions, doubt)
+
+
+def _on_images(claim: Claim, canvas: Canvas) -> Claim:
+    """A claim with boxes of the canvas, with those of the images."""
+    boxes = (claim.box_before, claim.box_after)
+    first, second = (None if box is None else canvas.on(side, box) for side, box in enumerate(boxes))
+    return replace(claim, box_before=first, box_after=second)
+
+
+def _strip_claim(image: np.ndarray, strip: Strip, reading: Reading | None) -> tuple[Claim, str]:
+    """Rows or columns that one image alone has."""
+    box, is_new = strip.box, bool(strip.side)
+    colour = _colour(image[slices_of(box)].reshape(-1, 3))
+    words: list[_Word] = []
+    if colour.share < 1 and reading is not None:
+        [words] = reading.words([image], box, lambda area: True)
+    text, where = _quoted(words[:_MOST_QUOTED]), where_of(box, image.shape[:2])
+    if box[strip.axis == 0] == 0:
+        where = "on the left" if strip.axis else "at the top"
+    elif box[3 - strip.axis] == image.shape[strip.axis]:
+        where = "on the right" if strip.axis else "at the bottom"
+    look = f"{colour.name} " if colour.share >= _PLAIN_STRIP else ""
+    clause = f"a {look}strip of {_measured(box)}".replace("a orange", "an orange")
+    clause += f' with the words "{text}{" ..." if len(words) > _MOST_QUOTED else ""}"' if text else ""
+    clause += f" was {'added' if is_new else 'removed'} {where}"
+    if strip.moved:
+        rest, way = ("to the right", ("left", "right")) if strip.axis else ("below", ("up", "down"))
+        clause += f", and everything {rest} moved {way[is_new]} by {strip.moved} px"
+    confidence = min((word.confidence for word in words), default=1.0)
+    boxes, texts = ((None, box), (None, text)) if is_new else ((box, None), (text, None))
+    return Claim("appeared" if is_new else "gone", _STRIPS[strip.axis], 1, where, *boxes, confidence, *texts), clause
+
+
+def _recolouring_claims(repainted: Recolouring, canvas: Canvas) -> list[tuple[Claim, str]]:
+    """What became another colour wherever it was."""
+    groups: dict[tuple[str, str], list[RecolouredPixels]] = {}
+    for colour in repainted.colours:
+        groups.setdefault(_names(_Colour(colour.before, 1.0), _Colour(colour.after, 1.0)), []).append(colour)
+    claims = []
+    for names, colours in groups.items():
+        share, box = (
+            sum(colour.pixels for colour in colours) / canvas.pixels,
+            around_all([each.box for each in colours]),
+        )
+        if share >= _WHOLE:
+            clause = f"the whole picture changed from {names[0]} to {names[1]}"
+        else:
+            clause = f"what was {names[0]}, {100 * share:.0f} % of the picture, became {names[1]}"
+        if share >= _SAID:
+            claims.append((Claim("changed", "region", 1, canvas.where(box), box, box, 1.0, *names), clause))
+    return claims
 
 
 def _description(
@@ -213,17 +331,17 @@ def _is_row(box: PixelBox, move: Move) -> bool:
     return box[1] >= bottom - abs(dy) - 4 and box[3] <= bottom + 4 and box[0] < move.after[2] and move.after[0] < box[2]
 
 
-def _move_claims(move: Move, row: list[tuple[PixelBox, _Words]], size: tuple[int, ...]) -> list[tuple[Claim, str]]:
+def _move_claims(move: Move, row: list[tuple[PixelBox, _Words]], canvas: Canvas) -> list[tuple[Claim, str]]:
     """The claim of a move, after that of the row which made it, if there is one."""
-    (dx, dy), size = move.by, (size[0], size[1])
-    claim = Claim("moved", "region", 1, where_of(move.after, size), move.before, move.after, 1.0)
+    dx, dy = np.subtract(canvas.on(1, move.after)[:2], canvas.on(0, move.before)[:2]).tolist()
+    claim = Claim("moved", "region", 1, canvas.where(move.after), move.before, move.after, 1.0)
     directions = [(abs(dx), "right" if dx > 0 else "left"), (abs(dy), "down" if dy > 0 else "up")]
     way = "moved " + " and ".join(f"{direction} by {length} px" for length, direction in directions if length)
     if not row:
         return [(claim, f"a region of {_measured(move.after)} {claim.where} {way}")]
     is_new, box = dy > 0, around_all([box for box, _ in row])
     words = [word for _, read in sorted(row, key=lambda entry: entry[0][0]) for word in read[is_new]]
-    text, where = _quoted(words), where_of(box, size)
+    text, where = _quoted(words), canvas.where(box)
     confidence = min((word.confidence for word in words), default=1.0)
     kind: ClaimKind = "appeared" if is_new else "gone"
     quoted_words = f' with the words "{text}"' if text else ""
@@ -249,7 +367,7 @@ def _cluster_claims(before: np.ndarray, after: np.ndarray, cluster: _Cluster, wo
 
 def _words_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster, words: _Words) -> tuple[Claim, str]:
     """Other words, or the same in another look."""
-    box, where = cluster.box, where_of(cluster.box, before.shape[:2])
+    box, where = cluster.box, cluster.where
     gone, new = words.changed()
     if gone or new:
         kind: ClaimKind = "replaced" if gone and new else "gone" if gone else "appeared"
@@ -260,7 +378,8 @@ def _words_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster, words
     text = f'the words "{_quoted(words.before)}" {where}'
     colours = [_colour(image[slices_of(box)][cluster.mask]) for image in (before, after)]
     grounds = _grounds(before, cluster) | _grounds(after, cluster)
-    if colours[0] != colours[1] and not {colours[0].code, colours[1].code} & grounds:
+    of_letters = min(colour.share for colour in colours) >= _OF_LETTERS
+    if of_letters and colours[0] != colours[1] and not {colours[0].code, colours[1].code} & grounds:
         names = _names(*colours)
         claim = Claim("changed", "words", 1, where, box, box, 1.0, *names)
         return claim, f"{text} changed from {names[0]} to {names[1]}"
@@ -307,14 +426,20 @@ def _grounds(image: np.ndarray, cluster: _Cluster) -> set[int]:
 
 def _look_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster) -> tuple[Claim, str]:
     """What differs in a cluster without words: a line, a border, a plain background or anything else."""
-    box, where = cluster.box, where_of(cluster.box, before.shape[:2])
+    box, where = cluster.box, cluster.where
     first, second = (_colour(image[slices_of(box)][cluster.mask]) for image in (before, after))
     plain = first.share >= _PLAIN and second.share >= _PLAIN
     was_ground = first.share >= _ALL and first.code in _grounds(before, cluster)
     is_ground = second.share >= _ALL and second.code in _grounds(after, cluster)
+    if not plain and was_ground == is_ground:  # a plain area over what was not one, or the other way round
+        was_ground, is_ground = second.share >= _ALL, first.share >= _ALL
     region = f"a region of {_measured(box)} {where}"
     thing = "line" if _is_line(cluster) else "border" if _is_border(cluster.mask) else "region"
     names: tuple[str | None, str | None] = _names(first, second) if plain else (None, None)
+    if not plain and was_ground == is_ground:  # shades of a colour
+        pixels = (sampled(image[slices_of(box)][cluster.mask], _SAMPLE) for image in (before, after))
+        shades = [colour_of(values.astype(np.float32) / 255) for values in pixels]
+        names = (shades[0], shades[1]) if shades[0] != shades[1] and MIXED not in shades else names
     background = plain and _FILLED <= cluster.mask.mean() < 1
     if was_ground == is_ground or background:
         kind: ClaimKind = "changed"
@@ -322,11 +447,13 @@ def _look_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster) -> tup
             clause = f"the {thing} of {region}"
         else:
             clause = f"the background of {region}" if background else region
-        clause += f" changed from {names[0]} to {names[1]}" if plain else " changed"
+        clause += f" changed from {names[0]} to {names[1]}" if names[0] else " changed"
     else:
         kind = "appeared" if was_ground else "gone"
         present = second if was_ground else first
         colour = present.name if present.share >= (0.2 if thing != "region" else _PLAIN) else ""
+        if colour in {_Colour(code, 1.0).name for code in _grounds((before, after)[was_ground], cluster)}:
+            colour = f"#{present.code:06x}"  # and not that of what is around it
         names = (None, colour or None) if was_ground else (colour or None, None)
         if thing != "region":
             clause = f"{region} {'got a' if was_ground else 'lost its'} {colour} {thing}".replace("  ", " ")
@@ -351,11 +478,13 @@ def _is_border(mask: np.ndarray) -> bool:
     return bool(inside <= 0.05 * mask.sum() and all(side.mean() >= 0.4 for side in sides))
 
 
-def _region(box: PixelBox, before: np.ndarray, after: np.ndarray, different: np.ndarray) -> Region:
+def _region(box: PixelBox, canvas: Canvas, different: np.ndarray) -> Region:
     part = slices_of(box)
     mask = different[part]
-    names = [colour_of(sampled(image[part][mask], _SAMPLE).astype(np.float32) / 255) for image in (before, after)]
-    return Region(box, float(mask.sum() / different.size), where_of(box, different.shape[:2]), *names)
+    pixels = (sampled(image[part][mask], _SAMPLE) for image in (canvas.before, canvas.after))
+    names = [colour_of(colours.astype(np.float32) / 255) for colours in pixels]
+    share = float(mask.sum() / max(np.prod(canvas.sizes[1]), 1))
+    return Region(canvas.on(1, box), share, canvas.where(box), *names)
 
 
 def _rank(claim: Claim) -> tuple[bool, float]:
@@ -400,8 +529,9 @@ class Reading:
     def words(
         self, images: Sequence[np.ndarray], box: PixelBox, wanted: Callable[[PixelBox], bool]
     ) -> list[list[_Word]]:
-        """The words in a box of both images, of lines with a part that is wanted; where that is too much, of the lines
-        at the top, the same ones of both: a line that is read on one of them alone would be gone."""
+        """The words in a box of both images that are wanted, and those that are in their place on the other image.
+        Where that is too much, of the lines at the top, the same ones of both: a line that is read on one of them alone
+        would be gone."""
         left, top, right, bottom = box
         scale = next((scale for height, scale in _ENLARGED if bottom - top <= height), 1.0)
         end = min(bottom, top + int(self.pixels / (2 * scale**2 * (right - left))))
@@ -424,7 +554,8 @@ class Reading:
             for image in images
         ]  # fmt: skip
         sides = [[(original(line), line) for line in lines_on(part)] for part in parts]
-        sides = [[(area, line) for area, line in lines if wanted(area)] for lines in sides]
+        boxes = [area for lines in sides for area, _ in lines if wanted(area)]
+        sides = [[entry for entry in lines if any(boxes_overlap(entry[0], box) for box in boxes)] for lines in sides]
         ends = sorted(area[3] for lines in sides for area, _ in lines)
         if len(ends) > self.lines:
             limit = min(limit, ends[self.lines] - 1)
@@ -439,9 +570,19 @@ class Reading:
             ]
             for part, lines in zip(parts, sides, strict=True)
         ]
+        boxes = [area for side in words for area, _ in side if wanted(area)]
         return [
-            [_Word(word.text, word.key, area, word.confidence) for area, word in side if wanted(area)] for side in words
-        ]
+            [
+                _Word(word.text, word.key, area, word.confidence)
+                for area, word in side if any(_in_place(area, box) for box in boxes)
+            ]
+            for side in words
+        ]  # fmt: skip
+
+
+def _in_place(box: PixelBox, other: PixelBox) -> bool:
+    """Whether two words begin or end together, or one is in the place of the other one."""
+    return box_iou(box, other) > _SHORTENED
 
 
 def _read(before: np.ndarray, after: np.ndarray, cluster: _Cluster, reading: Reading | None) -> _Words:
