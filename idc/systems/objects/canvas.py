@@ -28,7 +28,7 @@ Lines = tuple[np.ndarray, np.ndarray]
 """For each line of the canvas its number in the image before and after, -1 where it has none."""
 
 
-class Strip(NamedTuple):
+class ExtraStrip(NamedTuple):
     """Rows (``axis`` 0) or columns (1) that one image alone has (``side`` 0 before, 1 after): its box there, the
     line of the other image before which it would be, and the number of pixels by which what follows moved, 0 where
     nothing does."""
@@ -40,7 +40,7 @@ class Strip(NamedTuple):
     moved: int
 
 
-class Canvas(NamedTuple):
+class PairCanvas(NamedTuple):
     """Both images on one canvas.
 
     Attributes:
@@ -56,7 +56,7 @@ class Canvas(NamedTuple):
     after: np.ndarray
     lines: tuple[Lines, Lines]
     sizes: tuple[tuple[int, int], tuple[int, int]]
-    strips: list[Strip]
+    strips: list[ExtraStrip]
     left_out: int
     equal: float
 
@@ -90,7 +90,7 @@ class Canvas(NamedTuple):
         return result
 
 
-def canvas_of(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = None) -> Canvas:
+def canvas_of(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = None) -> PairCanvas:
     """The canvas of two images. ``counted``: bool (H, W) over the image after, the part in which differences count;
     None for all."""
     lines, images = paired_lines(before, after), (before, after)
@@ -113,7 +113,7 @@ def canvas_of(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None 
     blocks = whole.reshape(len(whole) // _BLOCK, _BLOCK, -1, _BLOCK).any(axis=(1, 3)) if whole.size else different
     on_canvas = ((rows[0][kept], rows[1][kept]), columns)
     sizes = (before.shape[0], before.shape[1]), (after.shape[0], after.shape[1])
-    return Canvas(
+    return PairCanvas(
         first[kept],
         second[kept],
         on_canvas,
@@ -192,7 +192,7 @@ def _aligned(first: np.ndarray, second: np.ndarray) -> Lines:
     return np.array(numbers[0], int), np.array(numbers[1], int)
 
 
-def _strips(lines: Lines, axis: int, side: int, image: np.ndarray) -> list[Strip]:
+def _strips(lines: Lines, axis: int, side: int, image: np.ndarray) -> list[ExtraStrip]:
     numbers, others = lines[side], lines[1 - side]
     alone, strips = np.flatnonzero(others < 0), []
     for run in np.split(alone, np.flatnonzero(np.diff(alone) > 1) + 1):
@@ -201,6 +201,6 @@ def _strips(lines: Lines, axis: int, side: int, image: np.ndarray) -> list[Strip
             box = (low, 0, high, image.shape[0]) if axis else (0, low, image.shape[1], high)
             follows = ((numbers >= 0) & (others >= 0))[run[-1] :].any()
             strips.append(
-                Strip(side, axis, box, int(np.max(others[: run[0]], initial=-1)) + 1, len(run) if follows else 0)
+                ExtraStrip(side, axis, box, int(np.max(others[: run[0]], initial=-1)) + 1, len(run) if follows else 0)
             )
     return strips

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,13 +17,13 @@ import cv2
 import numpy as np
 
 from idc.captioning.contract import Candidate, Claim, ClaimKind, Description, Region
-from idc.systems.objects.canvas import Canvas, Strip, canvas_of
+from idc.systems.objects.canvas import ExtraStrip, PairCanvas, canvas_of
+from idc.systems.objects.drawn_words import DrawnWord, DrawnWords, WordReader, box_of_words
 from idc.systems.objects.geometry import (
     PixelBox,
     around,
     around_all,
     box_area,
-    box_iou,
     boxes_overlap,
     shifted_box,
     slices_of,
@@ -34,30 +33,20 @@ from idc.systems.objects.pixel_changes import (
     clusters_of,
     codes_of,
     different_pixels,
-    is_lossy,
     largest_channel,
     together,
     unmoved_pixels,
     whole_moves,
 )
 from idc.systems.objects.recolouring import RecolouredPixels, Recolouring, recoloured
-from idc.systems.objects.text import lines_on, words_of
 from idc.systems.objects.wording import MIXED, colour_of, quoted, sampled, where_of, with_article, words_clause
 
 IDENTICAL = "The two images are identical."
 ONLY_RENDERING = "No visible change: the images are the same up to anti-aliasing and compression."
-_FLAT, _FREQUENT = 0.3, 0.6
-"""Smallest shares of a drawn image's pixels that are equal to those to the right and below, and that have one of its 16
-most frequent colours. Frames of films, which are smooth where they are compressed, have up to 0.67 and 0.49; maps 0.31
-and 0.66."""
-_FLAT_PARTS, _FEW_COLOURS, _EQUAL = (0.15, 0.25), 0.1, 0.25
-"""A screen with photographs has this share of flat pixels, the first one if its number of colours is no larger share of
-that of its pixels (gradients), and this share of blocks that are exactly equal on both images; edits of photographs are
-not flat, and frames of one camera have at most 0.02 of such blocks."""
-_SCALED = 0.02
-"""Sizes that differ by the same factor, up to this, are those of one picture that was enlarged or reduced."""
 _SAID = 0.01
 """Share of the picture from which another colour is said, ..."""
+_ROUNDING = 2
+"""Levels in 255 by which colours differ that were converted in another way."""
 _WHOLE = 0.95
 """... and from which it is that of the whole."""
 _STRIPS = "row", "column"
@@ -72,12 +61,6 @@ _MOST_LISTED = 200
 """Clusters that are described, the largest first; the others are counted."""
 _SECONDS = 6.0
 """Computing time of a pair after which no further cluster is described."""
-_MOST_READ = 12
-"""Clusters in which words are read, the largest first ..."""
-_MOST_LINES = 24
-"""... and lines, of both images together: a fiftieth of a second each ..."""
-_MOST_PIXELS = 1_200_000
-"""... and pixels in which lines are looked for: a third of a second for a million."""
 _SAMPLE = 20_000
 """Pixels from which a colour is taken at most."""
 _LINE = 4
@@ -86,22 +69,12 @@ _PLAIN = 0.6
 """Share of a cluster's pixels that must have a colour for it to be that of the cluster."""
 _ROW = 8
 """Smallest shift, in pixels, that is one by an added or removed row."""
-_ENLARGED = ((24, 3.0), (60, 2.0))
-"""Parts up to this height, in pixels, are enlarged this much for reading."""
 _OF_LETTERS = 0.25
 """Share of the different pixels of words that have the colour of the letters; blends at their edges have many."""
-_SHORTENED = 0.3
-"""Intersection over union of the boxes of a word and of what is left of it, or replaces it."""
-_MARGIN = 12
-"""Pixels around what is read."""
-_MOST_EXTENDED = (160, 24)
-"""Pixels by which a cluster is extended at most, across and down, to the whole of a word of which a part differs."""
 _FILLED = 0.7
 """Share of a box that differs where the ground behind its content does."""
 _ALL = 0.9
 """Share of a cluster's pixels that must have the colour around it for nothing to be there."""
-_SMALLEST_LETTER = 3
-"""Pixels that a cluster has at least in either direction for words to be in it."""
 _TRACE = 6
 """Pixels that a move may leave at its edges."""
 
@@ -121,67 +94,12 @@ class _Cluster(NamedTuple):
         return np.asarray(self.labels[slices_of(self.box)] == self.number)
 
 
-class _Word(NamedTuple):
-    text: str
-    key: str
-    box: PixelBox
-    confidence: float
-
-
-class _Words(NamedTuple):
-    """What is read in a cluster before and after: words with a pixel that differs."""
-
-    before: list[_Word]
-    after: list[_Word]
-
-    def changed(self) -> tuple[list[_Word], list[_Word]]:
-        """The words that the other image has not, or less often; none if only the gaps were read otherwise."""
-        keys = [[word.key for word in words] for words in self]
-        if "".join(keys[0]) == "".join(keys[1]):
-            return [], []
-        return _without(self.before, keys[1]), _without(self.after, keys[0])
-
-
-def is_exact_pair(before: np.ndarray, after: np.ndarray, canvas: Canvas | None = None) -> bool:
-    """Whether two images are compared pixel by pixel, for what they are: drawn ones, or screens with photographs of
-    which parts are exactly equal. A compressed or enlarged copy of the other one is compared as a photograph."""
-    looks = [_look(image) for image in (before, after)]
-    drawn = all(look.flat >= _FLAT and look.frequent >= _FREQUENT for look in looks)
-    if not drawn and any(look.flat < _FLAT_PARTS[int(look.colours > _FEW_COLOURS)] for look in looks):
-        return False
-    factors = np.divide(before.shape[:2], after.shape[:2])
-    if min(abs(factors - 1)) > _SCALED and abs(factors[0] / factors[1] - 1) < _SCALED:
-        return False
-    canvas = canvas or canvas_of(before, after)
-    if not drawn and canvas.equal < _EQUAL and not recoloured(canvas.before, canvas.after, canvas.pixels).colours:
-        return False
-    return not is_lossy(canvas.before, canvas.after)
-
-
-class _Look(NamedTuple):
-    """Shares of an image's pixels: equal to those to the right and below; of the 16 most frequent colours. Number of
-    colours as a share of that of pixels."""
-
-    flat: float
-    frequent: float
-    colours: float
-
-
-def _look(image: np.ndarray) -> _Look:
-    codes = codes_of(image)
-    flat = (codes[:-1, :-1] == codes[1:, :-1]) & (codes[:-1, :-1] == codes[:-1, 1:])
-    counts = np.sort(np.unique(sampled(codes.ravel(), _SAMPLE), return_counts=True)[1])
-    return _Look(
-        float(flat.mean()) if flat.size else 1.0, counts[-16:].sum() / counts.sum(), len(counts) / counts.sum()
-    )
-
-
 def exact_changes(
     before: np.ndarray,
     after: np.ndarray,
     counted: np.ndarray | None = None,
     read_text: bool = True,
-    canvas: Canvas | None = None,
+    canvas: PairCanvas | None = None,
 ) -> Description:
     """Compare two images of any sizes pixel by pixel.
 
@@ -200,7 +118,7 @@ def exact_changes(
     before, after = canvas.before, canvas.after
     repainted = recoloured(before, after, canvas.pixels)
     different = different_pixels(repainted.before, after)
-    reading = Reading() if read_text else None
+    reading = WordReader() if read_text else None
     strips = [_strip_claim(images[strip.side], strip, reading) for strip in canvas.strips[:_MOST_LISTED]]
     said = _recolouring_claims(repainted, canvas)
     if not different.any() and not said and not strips:
@@ -218,7 +136,7 @@ def exact_changes(
         if not (traces[number] and any(_touches(box, move) for move in moves))
     ]
     clusters.sort(key=lambda cluster: -box_area(cluster.box))
-    rows: dict[Move, list[tuple[PixelBox, _Words]]] = {move: [] for move in moves}
+    rows: dict[Move, list[tuple[PixelBox, DrawnWords]]] = {move: [] for move in moves}
     listed: list[_Cluster] = []
     for cluster in clusters[:_MOST_LISTED]:
         if time.thread_time() - started > _SECONDS:
@@ -252,18 +170,18 @@ def exact_changes(
     return _description(sentence, canvas.over_after(difference), [claim for claim, _ in said], regions, doubt)
 
 
-def _on_images(claim: Claim, canvas: Canvas) -> Claim:
+def _on_images(claim: Claim, canvas: PairCanvas) -> Claim:
     """A claim with boxes of the canvas, with those of the images."""
     boxes = (claim.box_before, claim.box_after)
     first, second = (None if box is None else canvas.on(side, box) for side, box in enumerate(boxes))
     return replace(claim, box_before=first, box_after=second)
 
 
-def _strip_claim(image: np.ndarray, strip: Strip, reading: Reading | None) -> tuple[Claim, str]:
+def _strip_claim(image: np.ndarray, strip: ExtraStrip, reading: WordReader | None) -> tuple[Claim, str]:
     """Rows or columns that one image alone has."""
     box, is_new = strip.box, bool(strip.side)
     colour = _colour(image[slices_of(box)].reshape(-1, 3))
-    words: list[_Word] = []
+    words: list[DrawnWord] = []
     if colour.share < 1 and reading is not None:
         [words] = reading.words([image], box, lambda area: True)
     text, where = _quoted(words[:_MOST_QUOTED]), where_of(box, image.shape[:2])
@@ -283,7 +201,7 @@ def _strip_claim(image: np.ndarray, strip: Strip, reading: Reading | None) -> tu
     return Claim("appeared" if is_new else "gone", _STRIPS[strip.axis], 1, where, *boxes, confidence, *texts), clause
 
 
-def _recolouring_claims(repainted: Recolouring, canvas: Canvas) -> list[tuple[Claim, str]]:
+def _recolouring_claims(repainted: Recolouring, canvas: PairCanvas) -> list[tuple[Claim, str]]:
     """What became another colour wherever it was."""
     groups: dict[tuple[str, str], list[RecolouredPixels]] = {}
     for colour in repainted.colours:
@@ -298,7 +216,8 @@ def _recolouring_claims(repainted: Recolouring, canvas: Canvas) -> list[tuple[Cl
             clause = f"the whole picture changed from {names[0]} to {names[1]}"
         else:
             clause = f"what was {names[0]}, {100 * share:.0f} % of the picture, became {names[1]}"
-        if share >= _SAID:
+        levels = np.abs(np.subtract(*(np.array([rgb], ">u4").view(np.uint8).astype(int) for rgb in colours[0][:2])))
+        if share >= _SAID and levels.max() > _ROUNDING:
             claims.append((Claim("changed", "region", 1, canvas.where(box), box, box, 1.0, *names), clause))
     return claims
 
@@ -331,7 +250,7 @@ def _is_row(box: PixelBox, move: Move) -> bool:
     return box[1] >= bottom - abs(dy) - 4 and box[3] <= bottom + 4 and box[0] < move.after[2] and move.after[0] < box[2]
 
 
-def _move_claims(move: Move, row: list[tuple[PixelBox, _Words]], canvas: Canvas) -> list[tuple[Claim, str]]:
+def _move_claims(move: Move, row: list[tuple[PixelBox, DrawnWords]], canvas: PairCanvas) -> list[tuple[Claim, str]]:
     """The claim of a move, after that of the row which made it, if there is one."""
     dx, dy = np.subtract(canvas.on(1, move.after)[:2], canvas.on(0, move.before)[:2]).tolist()
     claim = Claim("moved", "region", 1, canvas.where(move.after), move.before, move.after, 1.0)
@@ -351,7 +270,9 @@ def _move_claims(move: Move, row: list[tuple[PixelBox, _Words]], canvas: Canvas)
     return [(row_claim, clause), (claim, "")]
 
 
-def _cluster_claims(before: np.ndarray, after: np.ndarray, cluster: _Cluster, words: _Words) -> list[tuple[Claim, str]]:
+def _cluster_claims(
+    before: np.ndarray, after: np.ndarray, cluster: _Cluster, words: DrawnWords
+) -> list[tuple[Claim, str]]:
     """The claims of a cluster: of its words, and of the rest where that is the larger part."""
     claims = []
     rest = cluster.mask.copy()
@@ -365,7 +286,7 @@ def _cluster_claims(before: np.ndarray, after: np.ndarray, cluster: _Cluster, wo
     return claims
 
 
-def _words_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster, words: _Words) -> tuple[Claim, str]:
+def _words_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster, words: DrawnWords) -> tuple[Claim, str]:
     """Other words, or the same in another look."""
     box, where = cluster.box, cluster.where
     gone, new = words.changed()
@@ -478,7 +399,7 @@ def _is_border(mask: np.ndarray) -> bool:
     return bool(inside <= 0.05 * mask.sum() and all(side.mean() >= 0.4 for side in sides))
 
 
-def _region(box: PixelBox, canvas: Canvas, different: np.ndarray) -> Region:
+def _region(box: PixelBox, canvas: PairCanvas, different: np.ndarray) -> Region:
     part = slices_of(box)
     mask = different[part]
     pixels = (sampled(image[part][mask], _SAMPLE) for image in (canvas.before, canvas.after))
@@ -488,7 +409,7 @@ def _region(box: PixelBox, canvas: Canvas, different: np.ndarray) -> Region:
 
 
 def _rank(claim: Claim) -> tuple[bool, float]:
-    """Readings first, then the largest."""
+    """WordReaders first, then the largest."""
     is_reading = claim.object in ("row", "words") and claim.kind != "changed"
     return not is_reading, -max(box_area(box) for box in (claim.box_before, claim.box_after) if box is not None)
 
@@ -497,17 +418,7 @@ def _measured(box: PixelBox) -> str:
     return f"{box[2] - box[0]} x {box[3] - box[1]} px"
 
 
-def _without(words: list[_Word], keys: list[str]) -> list[_Word]:
-    """The words whose keys are not among these, or less often."""
-    left, remaining = Counter(keys), []
-    for word in words:
-        left[word.key] -= 1
-        if left[word.key] < 0:
-            remaining.append(word)
-    return remaining
-
-
-def _quoted(words: list[_Word]) -> str | None:
+def _quoted(words: list[DrawnWord]) -> str | None:
     return quoted(word.text for word in words) or None
 
 
@@ -520,108 +431,18 @@ def _sentence(clauses: list[str], unlisted: int) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-class Reading:
-    """What may still be read of a pair, and the number of clusters that were left out for it."""
-
-    def __init__(self) -> None:
-        self.clusters, self.lines, self.pixels, self.skipped = _MOST_READ, _MOST_LINES, _MOST_PIXELS, 0
-
-    def words(
-        self, images: Sequence[np.ndarray], box: PixelBox, wanted: Callable[[PixelBox], bool]
-    ) -> list[list[_Word]]:
-        """The words in a box of both images that are wanted, and those that are in their place on the other image.
-        Where that is too much, of the lines at the top, the same ones of both: a line that is read on one of them alone
-        would be gone."""
-        left, top, right, bottom = box
-        scale = next((scale for height, scale in _ENLARGED if bottom - top <= height), 1.0)
-        end = min(bottom, top + int(self.pixels / (2 * scale**2 * (right - left))))
-        self.pixels -= int(2 * scale**2 * (right - left) * (end - top))
-        limit = bottom + _MARGIN if end == bottom else end - _MARGIN
-        if limit <= top:
-            self.skipped += 1
-            return [[], []]
-
-        def original(corners: np.ndarray) -> PixelBox:
-            x, y = ((np.reshape(corners, (-1, 2)) - _MARGIN) / scale + (left, top)).T
-            return max(int(x.min()), 0), max(int(y.min()), 0), int(np.ceil(x.max())), int(np.ceil(y.max()))
-
-        parts = [
-            # In its own colour around: letters at the edge are read better.
-            cv2.copyMakeBorder(
-                cv2.resize(image[top:end, left:right], None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC),
-                *(_MARGIN,) * 4, cv2.BORDER_REPLICATE,
-            )
-            for image in images
-        ]  # fmt: skip
-        sides = [[(original(line), line) for line in lines_on(part)] for part in parts]
-        boxes = [area for lines in sides for area, _ in lines if wanted(area)]
-        sides = [[entry for entry in lines if any(boxes_overlap(entry[0], box) for box in boxes)] for lines in sides]
-        ends = sorted(area[3] for lines in sides for area, _ in lines)
-        if len(ends) > self.lines:
-            limit = min(limit, ends[self.lines] - 1)
-        self.skipped += limit < bottom + _MARGIN
-        self.lines -= min(len(ends), self.lines)
-        words = [
-            [
-                (original(word.corners), word)
-                for area, line in lines
-                if area[3] <= limit
-                for word in words_of(part, line)
-            ]
-            for part, lines in zip(parts, sides, strict=True)
-        ]
-        boxes = [area for side in words for area, _ in side if wanted(area)]
-        return [
-            [
-                _Word(word.text, word.key, area, word.confidence)
-                for area, word in side if any(_in_place(area, box) for box in boxes)
-            ]
-            for side in words
-        ]  # fmt: skip
-
-
-def _in_place(box: PixelBox, other: PixelBox) -> bool:
-    """Whether two words begin or end together, or one is in the place of the other one."""
-    return box_iou(box, other) > _SHORTENED
-
-
-def _read(before: np.ndarray, after: np.ndarray, cluster: _Cluster, reading: Reading | None) -> _Words:
+def _read(before: np.ndarray, after: np.ndarray, cluster: _Cluster, reading: WordReader | None) -> DrawnWords:
     """The words in a cluster that have a different pixel, before and after."""
-    if reading is None or _is_line(cluster) or min(np.subtract(cluster.box[2:], cluster.box[:2])) < _SMALLEST_LETTER:
-        return _Words([], [])
-    if min(reading.clusters, reading.lines, reading.pixels) <= 0:
-        reading.skipped += 1
-        return _Words([], [])
-    reading.clusters -= 1
+    if reading is None or _is_line(cluster) or not reading.reads(cluster.box):
+        return DrawnWords([], [])
     mask, (left, top, _, _) = cluster.mask, cluster.box
 
     def differs(area: PixelBox) -> bool:
         return bool(mask[slices_of(shifted_box(area, -left, -top))].any())
 
-    box = _box_of_words(before, after, cluster.box)
+    box = box_of_words(before, after, cluster.box)
     sides = reading.words((before, after), box, differs)
     texts = ["".join(filter(str.isalnum, "".join(word.text for word in words))) for words in sides]
     if max(map(len, texts)) < 2 and not any(map(str.isdigit, texts)):
-        return _Words([], [])  # an icon that looks like a letter
-    return _Words(*sides)
-
-
-def _box_of_words(before: np.ndarray, after: np.ndarray, box: PixelBox) -> PixelBox:
-    """The box, extended to whole letters and words: up and down to an even row, left and right to an even gap."""
-    left, top, right, bottom = box
-    height, width = before.shape[:2]
-    x, y, end, low = around(box, max(_MOST_EXTENDED) + 1, before.shape)
-    codes = [codes_of(image[y:low, x:end]) for image in (before, after)]
-
-    def even(rows: slice, columns: slice) -> bool:
-        here = slice(rows.start - y, rows.stop - y), slice(columns.start - x, columns.stop - x)
-        return all((code[here] == code[here][0, 0]).all() for code in codes)
-
-    for _ in range(_MOST_EXTENDED[1]):
-        top -= top > 0 and not even(slice(top, top + 1), slice(left, right))
-        bottom += bottom < height and not even(slice(bottom - 1, bottom), slice(left, right))
-    gap = max(3, (bottom - top) // 3)
-    for _ in range(_MOST_EXTENDED[0]):
-        left -= left > 0 and not even(slice(top, bottom), slice(left, left + gap))
-        right += right < width and not even(slice(top, bottom), slice(max(right - gap, x), right))
-    return around((left, top, right, bottom), 3, (height, width))
+        return DrawnWords([], [])  # an icon that looks like a letter
+    return DrawnWords(*sides)

@@ -209,7 +209,7 @@ def _changes_in(before: np.ndarray, after: np.ndarray, warp: np.ndarray, box: Bo
         if difference(*pair[0], *pair[1]) <= _MISREAD:
             continue
         words, others = (
-            [word for line in pair[at] or pair[1 - at] for word in words_of(image, line)]
+            [word for line in pair[at] or pair[1 - at] for word in words_on_line(image, line)]
             for at, image in enumerate(images)
         )
         detected = any(box_iou(_around([line]), _around([other])) > 0.5 for line in pair[0] for other in pair[1])
@@ -316,7 +316,7 @@ def lines_on(image: np.ndarray) -> list[np.ndarray]:
     return [] if result.boxes is None else [np.asarray(box, np.float32) for box in result.boxes]
 
 
-def words_of(image: np.ndarray, line: np.ndarray) -> list[Word]:
+def words_on_line(image: np.ndarray, line: np.ndarray) -> list[Word]:
     """The words of a line, of which the corners (4, 2) are given, from left to right."""
     patch = flattened(image, line, _LINE)
     result = _reader()(

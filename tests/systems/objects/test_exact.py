@@ -12,8 +12,9 @@ from PIL import Image, ImageDraw, ImageFont
 from sklearn.datasets import load_sample_image
 
 from idc.metrics.changes import says_no_change
-from idc.systems.objects import exact
-from idc.systems.objects.exact import IDENTICAL, ONLY_RENDERING, exact_changes, is_exact_pair
+from idc.systems.objects import drawn_words, exact
+from idc.systems.objects.drawn_pairs import is_exact_pair
+from idc.systems.objects.exact import IDENTICAL, ONLY_RENDERING, exact_changes
 from idc.systems.objects.pixel_changes import (
     _PATCH,
     Move,
@@ -274,7 +275,7 @@ def test_words_are_read_up_to_a_bound_and_what_was_left_out_is_said(
     bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a large and a small part; each side of a part is one line."""
-    monkeypatch.setattr(exact, bound, {"_MOST_READ": 1, "_MOST_LINES": 2, "_MOST_PIXELS": 70_000}[bound])
+    monkeypatch.setattr(drawn_words, bound, {"_MOST_READ": 1, "_MOST_LINES": 2, "_MOST_PIXELS": 70_000}[bound])
     pages = [page_with(40, text) for text in ("Log in", "Sign up")]
     pages[1][90:104, 20:120] = np.array(screen(("Window 21.50", *ROWS[1:])))[90:104, 20:120]
     changes = compared(pages[1], pages[0], read_text=True)
