@@ -274,7 +274,10 @@ class LoadedCaptioner:
 def _pixels(sources: Sequence[ImageSource]) -> list[np.ndarray]:
     files = [os.fspath(source) for source in sources if isinstance(source, str | os.PathLike)]
     decoded = iter(read_images(*files))
-    return [next(decoded)[1] if isinstance(source, str | os.PathLike) else image_of(source) for source in sources]
+    return [
+        next(decoded)[1] if isinstance(source, str | os.PathLike) else image_of(source, alpha=True)
+        for source in sources
+    ]
 
 
 def _shown(pixels: np.ndarray) -> np.ndarray:
