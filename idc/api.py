@@ -280,7 +280,10 @@ def _pixels(sources: Sequence[ImageSource]) -> list[tuple[bytes, np.ndarray]]:
     """The bytes of files (no bytes for other images) and the pixels."""
     files = [os.fspath(source) for source in sources if isinstance(source, str | os.PathLike)]
     decoded = iter(read_images(*files))
-    return [next(decoded) if isinstance(source, str | os.PathLike) else (b"", image_of(source)) for source in sources]
+    return [
+        next(decoded) if isinstance(source, str | os.PathLike) else (b"", image_of(source, alpha=True))
+        for source in sources
+    ]
 
 
 def _shown(pixels: np.ndarray) -> np.ndarray:

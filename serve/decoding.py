@@ -81,9 +81,10 @@ class Decoders:
             if pair.georeferenced:
                 pixels, grid = await self._in_process(decode_geotiffs, pair.before, pair.after, self._max_pixels)
             else:
-                before = await self._image(pair.before)
+                before = await self._image(pair.before, alpha=True)
                 role = "after"
-                pixels = Pixels(before, await self._image(pair.after))
+                after = await self._image(pair.after, alpha=True)
+                pixels = await self._timed(self._light, Pixels, before, after)  # of transparent ones work for a thread
                 if has_frames(pair.before) or has_frames(pair.after):
                     frames = await self._in_process(frames_to_describe, pair.before, pair.after)
                     pixels = Pixels(frames.before, frames.after, note=frames.note)
@@ -102,10 +103,10 @@ class Decoders:
                 role = "after"
             return DecodedPair(Fault(role, _NAME, error), pair.dialogue)
 
-    async def _image(self, data: bytes) -> np.ndarray:
+    async def _image(self, data: bytes, alpha: bool = False) -> np.ndarray:
         if len(data) <= _LIGHT_BYTES and num_pixels(data) <= _LIGHT_PIXELS:
-            return await self._timed(self._light, decode_image, data)
-        return await self._in_process(decode_image, data)
+            return await self._timed(self._light, decode_image, data, MAX_PIXELS, alpha)
+        return await self._in_process(decode_image, data, MAX_PIXELS, alpha)
 
     async def _in_process(self, decode: Callable[..., Decoded], *arguments: Any) -> Decoded:
         process = await self._free.get()

@@ -25,7 +25,7 @@ from idc.config import missing
 from idc.data.files import Reader
 from idc.data.frames import frames_to_describe, has_frames
 from idc.data.image_cells import cell_bytes, cell_name
-from idc.data.images import MAX_PIXELS, ImageError, decode_image
+from idc.data.images import MAX_PIXELS, ImageError, decode_image, on_one_ground
 from idc.data.pipeline import Batch, good_rows, num_rows
 from idc.systems import untrained_captioner
 
@@ -73,7 +73,7 @@ class CaptionSettings(LoadConfig):
 
 @dataclass(frozen=True, eq=False)
 class Pixels:
-    """The decoded images of a pair, uint8 RGB (H, W, 3).
+    """The decoded images of a pair, uint8 RGB (H, W, 3). RGBA that is given is laid on one ground for both.
 
     Attributes:
         counted: bool (H, W) over the image after, the part in which differences count; None for all of it.
@@ -84,6 +84,10 @@ class Pixels:
     after: np.ndarray
     counted: np.ndarray | None = None
     note: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, image in zip(("before", "after"), on_one_ground(self.before, self.after), strict=True):
+            object.__setattr__(self, name, image)
 
     def counting(self, ignore: Sequence[Part], only: Sequence[Part]) -> Pixels:
         """The pair with the part that counts, or a ValueError (:func:`idc.captioning.counted.counted_part`)."""
@@ -147,7 +151,7 @@ def decode_pair(before: Any, after: Any, reader: Reader | None = None, max_pixel
     for role, cell in (("before", before), ("after", after)):
         try:
             files.append(cell if reader is None else cell_bytes(cell, reader))
-            images.append(decode_image(files[-1], max_pixels))
+            images.append(decode_image(files[-1], max_pixels, alpha=True))
         except ImageError as error:
             return Fault(role, cell_name(cell), error)
     return with_frames(Pixels(images[0], images[1]), files[0], files[1], max_pixels)

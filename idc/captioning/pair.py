@@ -123,11 +123,12 @@ def _check_map_file(path: Path) -> None:
 
 
 def read_images(*paths: str) -> list[tuple[bytes, np.ndarray]]:
-    """The images of files or URIs, encoded and decoded; a ValueError names all that cannot be read."""
+    """The images of files or URIs, encoded and decoded, RGBA where pixels are transparent; a ValueError names all that
+    cannot be read."""
     images, faults = [], []
     for path in paths:
         try:
-            images.append((data := _file(path).read(), decode_image(data)))
+            images.append((data := _file(path).read(), decode_image(data, alpha=True)))
         except (OSError, ImageError) as error:
             faults.append(f"{path}: {error}")
     if faults:

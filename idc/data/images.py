@@ -7,7 +7,8 @@ Pixels are uint8 RGB ``(H, W, 3)``. Decisions, the same everywhere so that befor
 
 - of 16 bits the upper 8 are used (65535 becomes 255), in grey as in colour, never stretched to one image's range;
 - RGB with another colour profile (ProPhoto, Adobe RGB, Display P3) becomes sRGB;
-- transparent pixels are composited over black: they mean "no data", and padding is zero elsewhere too;
+- transparent pixels are composited over black: they mean "no data", and padding is zero elsewhere too; of a pair that
+  is captioned, over the ground on which the two images differ most (:func:`on_one_ground`);
 - the EXIF orientation is applied; of an animation the first frame is used (:mod:`idc.data.frames` has the others).
 
 Pillow decodes everything: OpenCV composites no transparent pixels, and to read a PNG of 480x320 takes it 0.93 of the
@@ -123,24 +124,49 @@ class CheckedImage:
     width: int
 
 
-def decode_image(data: bytes, max_pixels: float = MAX_PIXELS) -> np.ndarray:
-    """Decode to uint8 RGB ``(H, W, 3)``.
+_GROUNDS = (0, 255, 128)
+"""Grey levels of the grounds of :func:`on_one_ground`; of two that show as much, the first one."""
+
+
+def on_one_ground(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Two images, uint8 RGB or RGBA (H, W, 3 or 4), as RGB on the ground, black, white or grey, on which most of their
+    pixels differ, and by most: on black alone, black letters would be as invisible as none."""
+    if before.shape[2] == after.shape[2] == 3:
+        return before, after
+    laid = [(_over(before, ground), _over(after, ground)) for ground in _GROUNDS]
+    height, width = np.minimum(before.shape[:2], after.shape[:2])
+    shown = []
+    for first, second in laid:
+        distance = np.abs(first[:height, :width].astype(np.int16) - second[:height, :width]).max(axis=2)
+        shown.append((np.count_nonzero(distance), int(distance.sum())))
+    return laid[shown.index(max(shown))]
+
+
+def _over(image: np.ndarray, ground: int) -> np.ndarray:
+    if image.shape[2] == 3:
+        return image
+    laid = Image.new("RGBA", image.shape[1::-1], (ground, ground, ground, 255))
+    return np.asarray(Image.alpha_composite(laid, Image.fromarray(image)).convert("RGB")).copy()
+
+
+def decode_image(data: bytes, max_pixels: float = MAX_PIXELS, alpha: bool = False) -> np.ndarray:
+    """Decode to uint8 RGB ``(H, W, 3)``; with ``alpha`` to RGBA ``(H, W, 4)`` if any pixel is transparent.
 
     Raises:
         ImageError: with its stable ``code``, if the bytes are not a usable image.
     """
     with loaded_image(data, max_pixels) as image:
-        return upright_rgb(image)
+        return upright(image, alpha)
 
 
-def image_of(value: Any) -> np.ndarray:
-    """The uint8 RGB pixels (H, W, 3) of an image of Pillow, as :func:`decode_image` would make them, or of an array.
+def image_of(value: Any, alpha: bool = False) -> np.ndarray:
+    """The pixels of an image of Pillow, as :func:`decode_image` would make them, or of an array.
 
     Raises:
         ValueError: it is neither, or an array of another shape or type.
     """
     if isinstance(value, Image.Image):
-        return _to_rgb(ImageOps.exif_transpose(value), rounded=False)
+        return _to_rgb(ImageOps.exif_transpose(value), rounded=False, alpha=alpha)
     if not isinstance(value, np.ndarray):
         raise ValueError(f"an image is a path, an image of Pillow or a NumPy array, got {type(value).__name__}")
     channels = value.shape[2:] or (1,)
@@ -149,14 +175,15 @@ def image_of(value: Any) -> np.ndarray:
         raise ValueError(
             f"an array of an image is uint8 of shape (H, W), (H, W, 3) or (H, W, 4), got {value.dtype} {shape}"
         )
-    return _to_rgb(Image.fromarray(value[..., 0] if value.ndim == 3 and channels[0] == 1 else value), rounded=False)
+    image = Image.fromarray(value[..., 0] if value.ndim == 3 and channels[0] == 1 else value)
+    return _to_rgb(image, rounded=False, alpha=alpha)
 
 
 def check_image(data: bytes, max_pixels: float = MAX_PIXELS) -> CheckedImage:
     """Decode once to verify the image, and return the bytes to store.
 
     The original bytes are kept unless other software would show other pixels than :func:`decode_image` (16-bit grey,
-    CMYK, TIFF and the like): those become an 8-bit RGB PNG.
+    CMYK, TIFF and the like): those become an 8-bit RGB or RGBA PNG.
 
     Raises:
         ImageError: as :func:`decode_image`.
@@ -167,7 +194,7 @@ def check_image(data: bytes, max_pixels: float = MAX_PIXELS) -> CheckedImage:
         # a palette may be damaged.
         if keep and "transparency" not in image.info and _orientation(image) == 1:
             return CheckedImage(data, image.height, image.width)
-        pixels = upright_rgb(image)
+        pixels = upright(image, alpha=True)
     return CheckedImage(data if keep else encode_png(pixels), pixels.shape[0], pixels.shape[1])
 
 
@@ -199,9 +226,9 @@ def loaded_image(data: bytes, max_pixels: float) -> Iterator[Image.Image]:
         yield image
 
 
-def upright_rgb(image: Image.Image) -> np.ndarray:
+def upright(image: Image.Image, alpha: bool = False) -> np.ndarray:
     """The pixels of an open image, as :func:`decode_image` returns them."""
-    return _to_rgb(ImageOps.exif_transpose(image), rounded=image.format == "PPM")
+    return _to_rgb(ImageOps.exif_transpose(image), rounded=image.format == "PPM", alpha=alpha)
 
 
 def _orientation(image: Image.Image) -> Any:
@@ -379,8 +406,9 @@ def _code(exc: Exception, text: str) -> str:
     return "truncated image" if cut else "damaged image"
 
 
-def _to_rgb(image: Image.Image, rounded: bool) -> np.ndarray:
-    """``rounded``: divide 16 bits by 257 and round, as Pillow does for colours in this format."""
+def _to_rgb(image: Image.Image, rounded: bool, alpha: bool) -> np.ndarray:
+    """``alpha``: RGBA where a pixel is transparent.
+    ``rounded``: divide 16 bits by 257 and round, as Pillow does for colours in this format."""
     if image.mode in _GREY_16_MODES:
         grey = np.asarray(image).astype(np.int64)
         if grey.min() < 0 or grey.max() > 65535:
@@ -388,9 +416,8 @@ def _to_rgb(image: Image.Image, rounded: bool) -> np.ndarray:
         eight = (grey + 128) // 257 if rounded else grey // 256
         return np.repeat(eight.astype(np.uint8)[..., None], 3, axis=2)
     if image.mode in _ALPHA_MODES or "transparency" in image.info:
-        rgba = apply_profile(image.convert("RGBA"))
-        black = Image.new("RGBA", rgba.size, (0, 0, 0, 255))
-        return np.asarray(Image.alpha_composite(black, rgba).convert("RGB")).copy()
+        pixels = np.array(apply_profile(image.convert("RGBA")))
+        return pixels if alpha and pixels[..., 3].min() < 255 else _over(pixels, ground=0)
     if image.mode not in _PLAIN_MODES:
         raise ImageError("unsupported mode", f"{image.mode}; {_SCALE}")
     image = apply_profile(image)
@@ -398,7 +425,7 @@ def _to_rgb(image: Image.Image, rounded: bool) -> np.ndarray:
 
 
 def encode_png(pixels: np.ndarray, compress_level: int = 4) -> bytes:
-    """uint8 ``(H, W, 3)`` RGB or ``(H, W)`` grey as PNG bytes; equal pixels give equal bytes."""
+    """uint8 ``(H, W, 3)`` RGB, RGBA or ``(H, W)`` grey as PNG bytes; equal pixels give equal bytes."""
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3):
         raise ValueError(f"encode_png takes uint8 (H, W, 3) or (H, W), got {pixels.dtype} {pixels.shape}")
     out = io.BytesIO()

@@ -19,8 +19,10 @@ from idc.data.images import (
     check_image,
     decode_image,
     encode_png,
+    image_of,
     image_size,
     num_pixels,
+    on_one_ground,
     open_image,
     resize_image,
 )
@@ -67,6 +69,48 @@ def test_16_bit_colour_scales_as_16_bit_grey() -> None:
     assert decode_image(encoded(values, "JPEG2000"))[..., 0].tolist() == expected
     grey, colour = (decode_image(b"P%d 64 64 65535\n" % kind + rows[n].tobytes()) for kind, n in ((5, 1), (6, 3)))
     assert np.array_equal(grey, colour)  # of this format Pillow rounds
+
+
+OPEN, SHUT = np.zeros((2, 24, 64, 4), np.uint8)  # black letters on nothing: on black, no letters
+for letters, columns in ((OPEN, slice(4, 30)), (SHUT, slice(30, 60))):
+    letters[6:18, columns, 3] = 255
+
+
+@pytest.mark.parametrize(
+    "kind", ["PNG RGBA", "PNG LA", "PNG P", "WEBP RGBA", "GIF P", "TIFF RGBA", "JPEG2000 RGBA", "Pillow", "array"]
+)
+def test_of_a_pair_transparency_is_seen_whatever_the_kind_and_after_an_import(kind: str) -> None:
+    pairs = []
+    for pixels in (OPEN, SHUT):
+        image = Image.fromarray(pixels)
+        if kind in ("Pillow", "array"):
+            pairs.append([image_of(image if kind == "Pillow" else pixels, alpha=True)] * 2)
+            continue
+        file_format, mode = kind.split()
+        out = io.BytesIO()
+        if mode == "P":
+            palette = Image.fromarray(pixels[..., 3] // 255).convert("P")
+            palette.putpalette([0] * 6)
+            palette.save(out, file_format, transparency=0)
+        else:
+            image.convert(mode).save(out, file_format, **({"lossless": True} if file_format == "WEBP" else {}))
+        stored = check_image(out.getvalue()).data
+        pairs.append([decode_image(data, alpha=True) for data in (out.getvalue(), stored)])
+        assert decode_image(out.getvalue()).max() == 0, "on black"
+    for before, after in zip(*pairs, strict=True):
+        first, second = on_one_ground(before, after)
+        assert first.shape == second.shape == (24, 64, 3)
+        assert ((first != second).any(axis=-1) == (OPEN != SHUT)[..., 3]).all()
+        assert [image[0, 0].tolist() for image in (first, second)] == [[255] * 3] * 2
+
+
+def test_both_black_and_white_that_changed_are_seen_and_an_opaque_pair_is_kept() -> None:
+    both = OPEN.copy()
+    both[2:4, 4:60] = 255
+    blank = np.zeros_like(both)
+    first, second = on_one_ground(both, blank)
+    assert ((first != second).any(axis=-1) == (both[..., 3] > 0)).all()
+    assert on_one_ground(NOISE, NOISE)[0] is NOISE
 
 
 def test_pixels_are_kept_and_alpha_is_laid_over_black() -> None:

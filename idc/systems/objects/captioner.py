@@ -33,7 +33,8 @@ from idc.systems import REGIONS
 from idc.systems.objects.claims import Changes, Named, object_claims, other_regions, region_claims
 from idc.systems.objects.comparison import compare
 from idc.systems.objects.detectors import Detector, detector_identity, embedded_installed, load_detector
-from idc.systems.objects.exact import exact_changes, is_exact_pair
+from idc.systems.objects.drawn_pairs import is_exact_pair
+from idc.systems.objects.exact import exact_changes
 from idc.systems.objects.text import reads_text, word_claims
 from idc.systems.objects.wording import (
     INCOMPARABLE,

@@ -26,6 +26,9 @@ _CROP = 1.6
 """Side of a crop, as a multiple of its region's longer side: an object is recognised by what is around it too."""
 _SMALLEST_CROP = 0.4
 """Smallest side of a crop, as a share of the image's shorter side."""
+_MOST_DETECTIONS = 400
+"""Detections on an image, from all views, that are merged: the surest. Detectors give a few dozen; merging is
+quadratic."""
 _EDGE = 4
 """Boxes this near to an edge of a crop, in pixels, are cut off there, and dropped."""
 _SURE = 0.8
@@ -200,9 +203,13 @@ def object_claims(
     new = instances(after, crops, detector, names, lambda box: box)
     claims, boxes = _named_claims(old, new, changes, detector.high, names)
     height, width = changes.size_after
-    complete = all(box_area(box) >= _LARGE * height * width for box in boxes) and all(
-        changes.share(item.place) < _TOUCHED or any(box_cover(item.place, box) > _EXPLAINED for box in boxes)
-        for item in (*old, *new)
+    complete = (
+        max(len(old), len(new)) < _MOST_DETECTIONS
+        and all(box_area(box) >= _LARGE * height * width for box in boxes)
+        and all(
+            changes.share(item.place) < _TOUCHED or any(box_cover(item.place, box) > _EXPLAINED for box in boxes)
+            for item in (*old, *new)
+        )
     )
     return Named(claims, boxes, complete)
 
@@ -327,7 +334,8 @@ def _merged(detections: Sequence[_Detection], names: Sequence[str]) -> list[Inst
         return box_iou(box, other) > 0.45 or (box_cover(box, other) > 0.8 and box_cover(other, box) > 0.3)
 
     groups: list[list[_Detection]] = []
-    for detection in sorted(detections, key=lambda detection: (-detection.score, detection)):
+    detections = sorted(detections, key=lambda detection: (-detection.score, detection))[:_MOST_DETECTIONS]
+    for detection in detections:
         for group in groups:
             if detection.family == group[0].family and is_one(detection.box, group[0].box):
                 group.append(detection)

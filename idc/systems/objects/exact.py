@@ -1,5 +1,6 @@
-"""Screens and documents: two images of one size most of whose pixels are equal. Nothing is aligned and no light is
-evened out; every cluster of different pixels is a region, and content that moved is said to have moved.
+"""Screens and documents: images that are drawn, of any sizes. Nothing is stretched and no light is evened out: what one
+image alone has is a strip, colours may have changed everywhere, every cluster of different pixels is a region, and
+content that moved is said to have moved.
 
 Images are uint8 RGB (H, W, 3); boxes are (left, top, right, bottom), right and bottom the first ones outside.
 """
@@ -7,50 +8,69 @@ Images are uint8 RGB (H, W, 3); boxes are (left, top, right, bottom), right and 
 from __future__ import annotations
 
 import math
-from collections import Counter
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import cv2
 import numpy as np
 
-from idc.captioning.contract import Candidate, Claim, ClaimKind, Description, Region, equal_outside
-from idc.systems.objects.geometry import PixelBox, around, around_all, box_area, boxes_overlap, shifted_box, slices_of
+from idc.captioning.contract import Candidate, Claim, ClaimKind, Description, Region
+from idc.systems.objects.canvas import ExtraStrip, PairCanvas, canvas_of
+from idc.systems.objects.drawn_words import DrawnWord, DrawnWords, WordReader, box_of_words
+from idc.systems.objects.geometry import (
+    PixelBox,
+    around,
+    around_all,
+    box_area,
+    boxes_overlap,
+    shifted_box,
+    slices_of,
+)
 from idc.systems.objects.pixel_changes import (
     Move,
     clusters_of,
+    codes_of,
     different_pixels,
-    is_lossy,
+    largest_channel,
     together,
     unmoved_pixels,
     whole_moves,
 )
-from idc.systems.objects.text import read_words
-from idc.systems.objects.wording import colour_of, quoted, where_of, with_article, words_clause
+from idc.systems.objects.recolouring import RecolouredPixels, Recolouring, recoloured
+from idc.systems.objects.wording import MIXED, colour_of, quoted, sampled, where_of, with_article, words_clause
 
 IDENTICAL = "The two images are identical."
 ONLY_RENDERING = "No visible change: the images are the same up to anti-aliasing and compression."
-_MOST_DIFFERENT = 0.5
-"""Share of the pixels that may differ: a row that is added to a page of text moves everything below."""
-_FLAT = 0.5
-"""Share of the pixels of a drawn image that are equal to those to the right and below. Photographs of fixed cameras, of
-which three quarters of the pixels can be equal (compressed films), have 0.02 to 0.4 then."""
+_SAID = 0.01
+"""Share of the picture from which another colour is said, ..."""
+_ROUNDING = 2
+"""Levels in 255 by which colours differ that were converted in another way."""
+_WHOLE = 0.95
+"""... and from which it is that of the whole."""
+_STRIPS = "row", "column"
+"""What a strip of rows or columns is called in claims."""
+_PLAIN_STRIP = 0.995
+"""Share of a strip's pixels from which it has the colour."""
+_MOST_QUOTED = 12
+"""Words of a strip that are quoted."""
 _NAMED = 3
 """Number of claims that the sentence says."""
-_MOST_READ = 24
-"""Clusters in which words are read, the largest first."""
+_MOST_LISTED = 200
+"""Clusters that are described, the largest first; the others are counted."""
+_SECONDS = 6.0
+"""Computing time of a pair after which no further cluster is described."""
+_SAMPLE = 20_000
+"""Pixels from which a colour is taken at most."""
 _LINE = 4
 """Largest thickness of a line or border, in pixels."""
 _PLAIN = 0.6
 """Share of a cluster's pixels that must have a colour for it to be that of the cluster."""
 _ROW = 8
 """Smallest shift, in pixels, that is one by an added or removed row."""
-_ENLARGED = ((24, 3.0), (60, 2.0))
-"""Parts up to this height, in pixels, are enlarged this much for reading."""
-_MARGIN = 12
-"""Pixels around what is read."""
-_MOST_EXTENDED = (160, 24)
-"""Pixels by which a cluster is extended at most, across and down, to the whole of a word of which a part differs."""
+_OF_LETTERS = 0.25
+"""Share of the different pixels of words that have the colour of the letters; blends at their edges have many."""
 _FILLED = 0.7
 """Share of a box that differs where the ground behind its content does."""
 _ALL = 0.9
@@ -60,115 +80,165 @@ _TRACE = 6
 
 
 class _Cluster(NamedTuple):
-    """Different pixels near each other: their box, and which of its pixels they are."""
+    """Different pixels near each other: their box, their number among the labels (H, W) of all clusters, and their
+    position in words."""
 
     box: PixelBox
-    mask: np.ndarray
+    number: int
+    labels: np.ndarray
+    where: str
 
-
-class _Word(NamedTuple):
-    text: str
-    key: str
-    box: PixelBox
-    confidence: float
-
-
-class _Words(NamedTuple):
-    """What is read in a cluster before and after: words with a pixel that differs."""
-
-    before: list[_Word]
-    after: list[_Word]
-
-    def changed(self) -> tuple[list[_Word], list[_Word]]:
-        """The words that the other image has not, or less often; none if only the gaps were read otherwise."""
-        keys = [[word.key for word in words] for words in self]
-        if "".join(keys[0]) == "".join(keys[1]):
-            return [], []
-        return _without(self.before, keys[1]), _without(self.after, keys[0])
-
-
-def is_exact_pair(before: np.ndarray, after: np.ndarray) -> bool:
-    """Whether two images of one size are drawn ones, most of whose pixels are exactly equal, and none is a compressed
-    copy of the other."""
-    if before.shape != after.shape:
-        return False
-    different = (before != after).any(axis=-1)
-    if different.mean() > _MOST_DIFFERENT:
-        return False
-    flat = (after[:-1, :-1] == after[1:, :-1]).all(axis=-1) & (after[:-1, :-1] == after[:-1, 1:]).all(axis=-1)
-    return bool(flat.size and flat.mean() >= _FLAT and not is_lossy(before, after))
+    @property
+    def mask(self) -> np.ndarray:
+        """Which pixels of the box they are; computed each time, since boxes may overlap and be large."""
+        return np.asarray(self.labels[slices_of(self.box)] == self.number)
 
 
 def exact_changes(
-    before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = None, read_text: bool = True
+    before: np.ndarray,
+    after: np.ndarray,
+    counted: np.ndarray | None = None,
+    read_text: bool = True,
+    canvas: PairCanvas | None = None,
 ) -> Description:
-    """Compare two images of one size, else ValueError, pixel by pixel.
+    """Compare two images of any sizes pixel by pixel.
 
     Args:
-        counted: bool (H, W), the part in which differences count; None for all.
+        counted: bool (H, W) over the image after, the part in which differences count; None for all.
         read_text: whether words are read, by the extra ``text``.
+        canvas: of these images, where it was made before.
 
     Returns:
         The most telling claims first, and the largest of the regions, parts of the image after that differ; the change
         map is 0 where the pixels are equal or differ as two renderings do.
     """
-    if before.shape != after.shape:
-        sizes = " and ".join(f"{image.shape[1]} x {image.shape[0]}" for image in (before, after))
-        raise ValueError(f"objects.mode=exact compares images of one size, got {sizes}; use objects.mode=photographs")
-    before = equal_outside(before, after, counted)
-    different = different_pixels(before, after)
-    if not different.any():
-        return _description(IDENTICAL if (before == after).all() else ONLY_RENDERING, different, [], [])
-    moves = whole_moves(before, after, different)
-    unmoved, moves = unmoved_pixels(before, after, different, moves)
+    started = time.thread_time()
+    images = before, after
+    canvas = canvas or canvas_of(before, after, counted)
+    before, after = canvas.before, canvas.after
+    repainted = recoloured(before, after, canvas.pixels)
+    different = different_pixels(repainted.before, after)
+    reading = WordReader() if read_text else None
+    strips = [_strip_claim(images[strip.side], strip, reading) for strip in canvas.strips[:_MOST_LISTED]]
+    said = _recolouring_claims(repainted, canvas)
+    if not different.any() and not said and not strips:
+        return _description(
+            IDENTICAL if (before == after).all() else ONLY_RENDERING, canvas.over_after(different), [], []
+        )
+    moves = whole_moves(repainted.before, after, different)
+    unmoved, moves = unmoved_pixels(repainted.before, after, different, moves)
     labels, boxes = clusters_of(unmoved)
     moves = together(moves)
-    clusters = [_Cluster(box, labels[slices_of(box)] == number) for number, box in enumerate(boxes, 1)]
-    clusters = [cluster for cluster in clusters if not _is_trace(cluster, moves)]
-    clusters.sort(key=lambda cluster: -box_area(cluster.box))
-    words = [
-        _read(before, after, cluster) if read_text and number < _MOST_READ else _Words([], [])
-        for number, cluster in enumerate(clusters)
+    traces = np.bincount(labels.ravel(), minlength=len(boxes) + 1) <= _TRACE
+    clusters = [
+        _Cluster(box, number, labels, canvas.where(box))
+        for number, box in enumerate(boxes, 1)
+        if not (traces[number] and any(_touches(box, move) for move in moves))
     ]
-    said: list[tuple[Claim, str]] = []
-    left = list(range(len(clusters)))
-    for move in moves:
-        row = [number for number in left if _is_row(clusters[number].box, move)]
-        left = [number for number in left if number not in row]
-        said += _move_claims(move, [(clusters[number].box, words[number]) for number in row], different.shape)
-    for number in left:
-        said += _cluster_claims(before, after, clusters[number], words[number])
+    clusters.sort(key=lambda cluster: -box_area(cluster.box))
+    rows: dict[Move, list[tuple[PixelBox, DrawnWords]]] = {move: [] for move in moves}
+    listed: list[_Cluster] = []
+    for cluster in clusters[:_MOST_LISTED]:
+        if time.thread_time() - started > _SECONDS:
+            break
+        words = _read(before, after, cluster, reading)
+        move = next((move for move in moves if _is_row(cluster.box, move)), None)
+        if move is None:
+            said += _cluster_claims(before, after, cluster, words)
+        else:
+            rows[move].append((cluster.box, words))
+        listed.append(cluster)
+    for move, row in rows.items():
+        said += _move_claims(move, row, canvas)
+    said = [*strips, *((_on_images(claim, canvas), clause) for claim, clause in said)]
     said.sort(key=lambda entry: _rank(entry[0]))
-    boxes = [cluster.box for cluster in clusters] + [move.after for move in moves]
-    regions = sorted(
-        (_region(box, before, after, different) for box in boxes if different[slices_of(box)].any()),
-        key=lambda region: -region.share,
-    )
-    distance = cv2.absdiff(before, after).max(axis=-1).astype(np.float32) / 255
+    boxes = [*(colour.box for colour in repainted.colours), *(cluster.box for cluster in listed)]
+    boxes += [move.after for move in moves]
+    different |= codes_of(repainted.before) != codes_of(before)
+    regions = [_region(box, canvas, different) for box in boxes if different[slices_of(box)].any()]
     # The faintest difference is to be seen on a map.
-    difference = np.where(different, 0.25 + 0.75 * distance, 0)
-    sentence = _sentence([clause for _, clause in said if clause])
-    return _description(sentence, difference, [claim for claim, _ in said], regions)
+    difference = np.where(different, 0.25 + 0.75 * largest_channel(cv2.absdiff(before, after)) / np.float32(255), 0)
+    sentence = _sentence([clause for _, clause in said if clause], len(clusters) - len(listed))
+    if reading is not None and reading.skipped:
+        sentence += f" Not all words were read ({reading.skipped} part{'s' * (reading.skipped > 1)})."
+    if canvas.left_out:
+        sentence += f" {canvas.left_out} more rows of pixels differ, and were not compared."
+    doubt = None
+    if len(listed) < min(len(clusters), _MOST_LISTED):
+        doubt = f"the comparison was ended after {_SECONDS:g} s, before all parts that differ were described"
+    regions.sort(key=lambda region: -region.share)
+    return _description(sentence, canvas.over_after(difference), [claim for claim, _ in said], regions, doubt)
+
+
+def _on_images(claim: Claim, canvas: PairCanvas) -> Claim:
+    """A claim with boxes of the canvas, with those of the images."""
+    boxes = (claim.box_before, claim.box_after)
+    first, second = (None if box is None else canvas.on(side, box) for side, box in enumerate(boxes))
+    return replace(claim, box_before=first, box_after=second)
+
+
+def _strip_claim(image: np.ndarray, strip: ExtraStrip, reading: WordReader | None) -> tuple[Claim, str]:
+    """Rows or columns that one image alone has."""
+    box, is_new = strip.box, bool(strip.side)
+    colour = _colour(image[slices_of(box)].reshape(-1, 3))
+    words: list[DrawnWord] = []
+    if colour.share < 1 and reading is not None:
+        [words] = reading.words([image], box, lambda area: True)
+    text, where = _quoted(words[:_MOST_QUOTED]), where_of(box, image.shape[:2])
+    if box[strip.axis == 0] == 0:
+        where = "on the left" if strip.axis else "at the top"
+    elif box[3 - strip.axis] == image.shape[strip.axis]:
+        where = "on the right" if strip.axis else "at the bottom"
+    look = f"{colour.name} " if colour.share >= _PLAIN_STRIP else ""
+    clause = f"a {look}strip of {_measured(box)}".replace("a orange", "an orange")
+    clause += f' with the words "{text}{" ..." if len(words) > _MOST_QUOTED else ""}"' if text else ""
+    clause += f" was {'added' if is_new else 'removed'} {where}"
+    if strip.moved:
+        rest, way = ("to the right", ("left", "right")) if strip.axis else ("below", ("up", "down"))
+        clause += f", and everything {rest} moved {way[is_new]} by {strip.moved} px"
+    confidence = min((word.confidence for word in words), default=1.0)
+    boxes, texts = ((None, box), (None, text)) if is_new else ((box, None), (text, None))
+    return Claim("appeared" if is_new else "gone", _STRIPS[strip.axis], 1, where, *boxes, confidence, *texts), clause
+
+
+def _recolouring_claims(repainted: Recolouring, canvas: PairCanvas) -> list[tuple[Claim, str]]:
+    """What became another colour wherever it was."""
+    groups: dict[tuple[str, str], list[RecolouredPixels]] = {}
+    for colour in repainted.colours:
+        groups.setdefault(_names(_Colour(colour.before, 1.0), _Colour(colour.after, 1.0)), []).append(colour)
+    claims = []
+    for names, colours in groups.items():
+        share, box = (
+            sum(colour.pixels for colour in colours) / canvas.pixels,
+            around_all([each.box for each in colours]),
+        )
+        if share >= _WHOLE:
+            clause = f"the whole picture changed from {names[0]} to {names[1]}"
+        else:
+            clause = f"what was {names[0]}, {100 * share:.0f} % of the picture, became {names[1]}"
+        levels = np.abs(np.subtract(*(np.array([rgb], ">u4").view(np.uint8).astype(int) for rgb in colours[0][:2])))
+        if share >= _SAID and levels.max() > _ROUNDING:
+            claims.append((Claim("changed", "region", 1, canvas.where(box), box, box, 1.0, *names), clause))
+    return claims
 
 
 def _description(
-    sentence: str, difference: np.ndarray, claims: Sequence[Claim], regions: Sequence[Region]
+    sentence: str,
+    difference: np.ndarray,
+    claims: Sequence[Claim],
+    regions: Sequence[Region],
+    doubt: str | None = None,
 ) -> Description:
     confidence = min((claim.confidence for claim in claims), default=1.0)
     return Description(
         (Candidate(sentence, math.log(confidence)),), change_map=difference.astype(np.float32),
-        regions=tuple(regions), claims=tuple(claims), objects_text=sentence,
+        regions=tuple(regions), claims=tuple(claims), objects_text=sentence, doubt=doubt,
     )  # fmt: skip
 
 
-def _is_trace(cluster: _Cluster, moves: list[Move]) -> bool:
-    """Whether a few pixels are what a move left at its edges."""
-    near = any(
-        boxes_overlap(around(cluster.box, 2, (1 << 20, 1 << 20)), box)
-        for move in moves
-        for box in (move.before, move.after)
-    )
-    return near and int(cluster.mask.sum()) <= _TRACE
+def _touches(box: PixelBox, move: Move) -> bool:
+    """Whether a box is at the edge of what moved, or in it."""
+    return any(boxes_overlap(around(box, 2, (1 << 20, 1 << 20)), moved) for moved in (move.before, move.after))
 
 
 def _is_row(box: PixelBox, move: Move) -> bool:
@@ -180,17 +250,17 @@ def _is_row(box: PixelBox, move: Move) -> bool:
     return box[1] >= bottom - abs(dy) - 4 and box[3] <= bottom + 4 and box[0] < move.after[2] and move.after[0] < box[2]
 
 
-def _move_claims(move: Move, row: list[tuple[PixelBox, _Words]], size: tuple[int, ...]) -> list[tuple[Claim, str]]:
+def _move_claims(move: Move, row: list[tuple[PixelBox, DrawnWords]], canvas: PairCanvas) -> list[tuple[Claim, str]]:
     """The claim of a move, after that of the row which made it, if there is one."""
-    (dx, dy), size = move.by, (size[0], size[1])
-    claim = Claim("moved", "region", 1, where_of(move.after, size), move.before, move.after, 1.0)
+    dx, dy = np.subtract(canvas.on(1, move.after)[:2], canvas.on(0, move.before)[:2]).tolist()
+    claim = Claim("moved", "region", 1, canvas.where(move.after), move.before, move.after, 1.0)
     directions = [(abs(dx), "right" if dx > 0 else "left"), (abs(dy), "down" if dy > 0 else "up")]
     way = "moved " + " and ".join(f"{direction} by {length} px" for length, direction in directions if length)
     if not row:
         return [(claim, f"a region of {_measured(move.after)} {claim.where} {way}")]
     is_new, box = dy > 0, around_all([box for box, _ in row])
     words = [word for _, read in sorted(row, key=lambda entry: entry[0][0]) for word in read[is_new]]
-    text, where = _quoted(words), where_of(box, size)
+    text, where = _quoted(words), canvas.where(box)
     confidence = min((word.confidence for word in words), default=1.0)
     kind: ClaimKind = "appeared" if is_new else "gone"
     quoted_words = f' with the words "{text}"' if text else ""
@@ -200,7 +270,9 @@ def _move_claims(move: Move, row: list[tuple[PixelBox, _Words]], size: tuple[int
     return [(row_claim, clause), (claim, "")]
 
 
-def _cluster_claims(before: np.ndarray, after: np.ndarray, cluster: _Cluster, words: _Words) -> list[tuple[Claim, str]]:
+def _cluster_claims(
+    before: np.ndarray, after: np.ndarray, cluster: _Cluster, words: DrawnWords
+) -> list[tuple[Claim, str]]:
     """The claims of a cluster: of its words, and of the rest where that is the larger part."""
     claims = []
     rest = cluster.mask.copy()
@@ -214,9 +286,9 @@ def _cluster_claims(before: np.ndarray, after: np.ndarray, cluster: _Cluster, wo
     return claims
 
 
-def _words_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster, words: _Words) -> tuple[Claim, str]:
+def _words_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster, words: DrawnWords) -> tuple[Claim, str]:
     """Other words, or the same in another look."""
-    box, where = cluster.box, where_of(cluster.box, before.shape[:2])
+    box, where = cluster.box, cluster.where
     gone, new = words.changed()
     if gone or new:
         kind: ClaimKind = "replaced" if gone and new else "gone" if gone else "appeared"
@@ -227,7 +299,8 @@ def _words_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster, words
     text = f'the words "{_quoted(words.before)}" {where}'
     colours = [_colour(image[slices_of(box)][cluster.mask]) for image in (before, after)]
     grounds = _grounds(before, cluster) | _grounds(after, cluster)
-    if colours[0] != colours[1] and not {colours[0].code, colours[1].code} & grounds:
+    of_letters = min(colour.share for colour in colours) >= _OF_LETTERS
+    if of_letters and colours[0] != colours[1] and not {colours[0].code, colours[1].code} & grounds:
         names = _names(*colours)
         claim = Claim("changed", "words", 1, where, box, box, 1.0, *names)
         return claim, f"{text} changed from {names[0]} to {names[1]}"
@@ -251,6 +324,7 @@ class _Colour(NamedTuple):
 
 
 def _colour(pixels: np.ndarray) -> _Colour:
+    pixels = sampled(pixels, _SAMPLE)
     codes, counts = np.unique(pixels.astype(np.int64) @ (1 << 16, 1 << 8, 1), return_counts=True)
     return _Colour(int(codes[counts.argmax()]), float(counts.max() / counts.sum()))
 
@@ -273,14 +347,20 @@ def _grounds(image: np.ndarray, cluster: _Cluster) -> set[int]:
 
 def _look_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster) -> tuple[Claim, str]:
     """What differs in a cluster without words: a line, a border, a plain background or anything else."""
-    box, where = cluster.box, where_of(cluster.box, before.shape[:2])
+    box, where = cluster.box, cluster.where
     first, second = (_colour(image[slices_of(box)][cluster.mask]) for image in (before, after))
     plain = first.share >= _PLAIN and second.share >= _PLAIN
     was_ground = first.share >= _ALL and first.code in _grounds(before, cluster)
     is_ground = second.share >= _ALL and second.code in _grounds(after, cluster)
+    if not plain and was_ground == is_ground:  # a plain area over what was not one, or the other way round
+        was_ground, is_ground = second.share >= _ALL, first.share >= _ALL
     region = f"a region of {_measured(box)} {where}"
     thing = "line" if _is_line(cluster) else "border" if _is_border(cluster.mask) else "region"
     names: tuple[str | None, str | None] = _names(first, second) if plain else (None, None)
+    if not plain and was_ground == is_ground:  # shades of a colour
+        pixels = (sampled(image[slices_of(box)][cluster.mask], _SAMPLE) for image in (before, after))
+        shades = [colour_of(values.astype(np.float32) / 255) for values in pixels]
+        names = (shades[0], shades[1]) if shades[0] != shades[1] and MIXED not in shades else names
     background = plain and _FILLED <= cluster.mask.mean() < 1
     if was_ground == is_ground or background:
         kind: ClaimKind = "changed"
@@ -288,11 +368,13 @@ def _look_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster) -> tup
             clause = f"the {thing} of {region}"
         else:
             clause = f"the background of {region}" if background else region
-        clause += f" changed from {names[0]} to {names[1]}" if plain else " changed"
+        clause += f" changed from {names[0]} to {names[1]}" if names[0] else " changed"
     else:
         kind = "appeared" if was_ground else "gone"
         present = second if was_ground else first
         colour = present.name if present.share >= (0.2 if thing != "region" else _PLAIN) else ""
+        if colour in {_Colour(code, 1.0).name for code in _grounds((before, after)[was_ground], cluster)}:
+            colour = f"#{present.code:06x}"  # and not that of what is around it
         names = (None, colour or None) if was_ground else (colour or None, None)
         if thing != "region":
             clause = f"{region} {'got a' if was_ground else 'lost its'} {colour} {thing}".replace("  ", " ")
@@ -317,15 +399,17 @@ def _is_border(mask: np.ndarray) -> bool:
     return bool(inside <= 0.05 * mask.sum() and all(side.mean() >= 0.4 for side in sides))
 
 
-def _region(box: PixelBox, before: np.ndarray, after: np.ndarray, different: np.ndarray) -> Region:
+def _region(box: PixelBox, canvas: PairCanvas, different: np.ndarray) -> Region:
     part = slices_of(box)
     mask = different[part]
-    names = [colour_of(image[part][mask].astype(np.float32) / 255) for image in (before, after)]
-    return Region(box, float(mask.sum() / different.size), where_of(box, different.shape[:2]), *names)
+    pixels = (sampled(image[part][mask], _SAMPLE) for image in (canvas.before, canvas.after))
+    names = [colour_of(colours.astype(np.float32) / 255) for colours in pixels]
+    share = float(mask.sum() / max(np.prod(canvas.sizes[1]), 1))
+    return Region(canvas.on(1, box), share, canvas.where(box), *names)
 
 
 def _rank(claim: Claim) -> tuple[bool, float]:
-    """Readings first, then the largest."""
+    """WordReaders first, then the largest."""
     is_reading = claim.object in ("row", "words") and claim.kind != "changed"
     return not is_reading, -max(box_area(box) for box in (claim.box_before, claim.box_after) if box is not None)
 
@@ -334,64 +418,31 @@ def _measured(box: PixelBox) -> str:
     return f"{box[2] - box[0]} x {box[3] - box[1]} px"
 
 
-def _without(words: list[_Word], keys: list[str]) -> list[_Word]:
-    """The words whose keys are not among these, or less often."""
-    left, remaining = Counter(keys), []
-    for word in words:
-        left[word.key] -= 1
-        if left[word.key] < 0:
-            remaining.append(word)
-    return remaining
-
-
-def _quoted(words: list[_Word]) -> str | None:
+def _quoted(words: list[DrawnWord]) -> str | None:
     return quoted(word.text for word in words) or None
 
 
-def _sentence(clauses: list[str]) -> str:
+def _sentence(clauses: list[str], unlisted: int) -> str:
     text = "; ".join(clauses[:_NAMED])
-    if len(clauses) > _NAMED:
-        text += f"; and {len(clauses) - _NAMED} more"
-    return f"{text[0].upper()}{text[1:]}."
+    if not clauses:
+        return f"The images differ in {unlisted} parts, which are not listed."
+    if more := len(clauses[_NAMED:]) + unlisted:
+        text += f"; and {more} more" + (f", of which {unlisted} are not listed" if unlisted else "")
+    return f"{text[:1].upper()}{text[1:]}."
 
 
-def _read(before: np.ndarray, after: np.ndarray, cluster: _Cluster) -> _Words:
+def _read(before: np.ndarray, after: np.ndarray, cluster: _Cluster, reading: WordReader | None) -> DrawnWords:
     """The words in a cluster that have a different pixel, before and after."""
-    if _is_line(cluster):
-        return _Words([], [])
-    box = _box_of_words(before, after, cluster.box)
-    scale = next((scale for height, scale in _ENLARGED if box[3] - box[1] <= height), 1.0)
-    sides = []
-    for image in (before, after):
-        part = cv2.resize(image[slices_of(box)], None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC)
-        # In its own colour around: letters at the edge are read better.
-        part = cv2.copyMakeBorder(part, *(_MARGIN,) * 4, cv2.BORDER_REPLICATE)
-        words = []
-        for word, corners in read_words(part):
-            (left, top), (right, bottom) = (np.reshape(corners, (2, 2)) - _MARGIN) / scale + box[:2]
-            area = max(int(left), 0), max(int(top), 0), int(np.ceil(right)), int(np.ceil(bottom))
-            if cluster.mask[slices_of(shifted_box(area, -cluster.box[0], -cluster.box[1]))].any():
-                words.append(_Word(word.text, word.key, area, word.confidence))
-        sides.append(words)
+    if reading is None or _is_line(cluster) or not reading.reads(cluster.box):
+        return DrawnWords([], [])
+    mask, (left, top, _, _) = cluster.mask, cluster.box
+
+    def differs(area: PixelBox) -> bool:
+        return bool(mask[slices_of(shifted_box(area, -left, -top))].any())
+
+    box = box_of_words(before, after, cluster.box)
+    sides = reading.words((before, after), box, differs)
     texts = ["".join(filter(str.isalnum, "".join(word.text for word in words))) for words in sides]
     if max(map(len, texts)) < 2 and not any(map(str.isdigit, texts)):
-        return _Words([], [])  # an icon that looks like a letter
-    return _Words(*sides)
-
-
-def _box_of_words(before: np.ndarray, after: np.ndarray, box: PixelBox) -> PixelBox:
-    """The box, extended to whole letters and words: up and down to an even row, left and right to an even gap."""
-    left, top, right, bottom = box
-    height, width = before.shape[:2]
-
-    def even(part: tuple[slice, slice]) -> bool:
-        return all((image[part] == image[part][:1, :1]).all() for image in (before, after))
-
-    for _ in range(_MOST_EXTENDED[1]):
-        top -= top > 0 and not even((slice(top, top + 1), slice(left, right)))
-        bottom += bottom < height and not even((slice(bottom - 1, bottom), slice(left, right)))
-    gap = max(3, (bottom - top) // 3)
-    for _ in range(_MOST_EXTENDED[0]):
-        left -= left > 0 and not even((slice(top, bottom), slice(left, left + gap)))
-        right += right < width and not even((slice(top, bottom), slice(right - gap, right)))
-    return around((left, top, right, bottom), 3, (height, width))
+        return DrawnWords([], [])  # an icon that looks like a letter
+    return DrawnWords(*sides)

@@ -8,6 +8,7 @@ Images are uint8 RGB (H, W, 3); boxes are (left, top, right, bottom), right and 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import cv2
@@ -36,6 +37,8 @@ _SMALLEST_EVEN = 16
 """Pixels of the smallest such area."""
 _PATCH = (12, 8)
 """Width and height of the patches by which moved content is recognised: two small letters."""
+_STRIP = 512
+"""Rows whose patches are hashed at once."""
 _MIN_VOTES = 24
 """Patches that must have moved by the same distance."""
 _APART = (48, 32)
@@ -59,16 +62,15 @@ class Move(NamedTuple):
 def clusters_of(mask: np.ndarray, reach: tuple[int, int] = _JOINED) -> tuple[np.ndarray, list[PixelBox]]:
     """The clusters of a mask's pixels, joined where they are at most ``reach`` apart across and down, also by way of
     others: labels (H, W), 0 outside, and the box of each label from 1."""
-    # Rectangles of this size, the lower right corner on a pixel, touch (diagonals included) up to this distance.
-    grown = cv2.dilate(mask.astype(np.uint8), np.ones(reach[::-1], np.uint8), anchor=(0, 0))
-    count, labels = cv2.connectedComponents(grown, connectivity=8)
-    labels = labels * mask
-    y, x = np.nonzero(mask)
-    numbers = labels[y, x]
-    low, high = np.full((count, 2), max(mask.shape)), np.zeros((count, 2), int)
-    np.minimum.at(low, numbers, np.stack([x, y], axis=1))
-    np.maximum.at(high, numbers, np.stack([x, y], axis=1) + 1)
-    return labels, [(int(a), int(b), int(c), int(d)) for (a, b), (c, d) in zip(low[1:], high[1:], strict=True)]
+    # Rectangles of this size, the lower right corner on a pixel, touch (diagonals included) up to this distance. The
+    # border has room for those of pixels at the edge, so that every component is its pixels' box and a rectangle.
+    across, down = reach[0] - 1, reach[1] - 1
+    padded = cv2.copyMakeBorder(mask.astype(np.uint8), down, 0, across, 0, cv2.BORDER_CONSTANT)
+    grown = cv2.dilate(padded, np.ones(reach[::-1], np.uint8), anchor=(0, 0))
+    _, labels, stats, _ = cv2.connectedComponentsWithStats(grown, connectivity=8)
+    left, top, width, height = stats[1:, :4].T
+    boxes = np.stack([left, top, left + width - across, top + height - down], axis=1).tolist()
+    return labels[down:, across:] * mask, [(a, b, c, d) for a, b, c, d in boxes]
 
 
 def anti_aliased(image: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -76,41 +78,50 @@ def anti_aliased(image: np.ndarray, other: np.ndarray) -> np.ndarray:
     ISC licence; Vysniauskas 2009). At most two of its neighbours are as bright, others are brighter and darker, and the
     brightest or the darkest one has three neighbours of its own colour, in both images."""
     light = image.astype(np.float32) @ np.array([0.299, 0.587, 0.114], np.float32)
-    around = _neighbours(light) - light
-    plain = _neighbours(_has_siblings(image) & _has_siblings(other))
-    darkest, brightest = (
-        np.take_along_axis(plain, index[None], axis=0)[0] for index in (around.argmin(axis=0), around.argmax(axis=0))
-    )
-    between = ((around == 0).sum(axis=0) <= 2) & (around.min(axis=0) < 0) & (around.max(axis=0) > 0)
-    return np.asarray(between & (darkest | brightest))
+    plain = _has_siblings(image) & _has_siblings(other)
+    equal = np.zeros(light.shape, np.uint8)
+    lowest, highest = np.full_like(light, np.inf), np.full_like(light, -np.inf)
+    dark, bright = np.zeros_like(plain), np.zeros_like(plain)
+    for neighbour, is_plain in zip(_neighbours(light), _neighbours(plain), strict=True):
+        equal += neighbour == light
+        np.copyto(dark, is_plain, where=neighbour < lowest)
+        np.copyto(bright, is_plain, where=neighbour > highest)
+        np.minimum(lowest, neighbour, out=lowest)
+        np.maximum(highest, neighbour, out=highest)
+    return np.asarray((equal <= 2) & (lowest < light) & (highest > light) & (dark | bright))
 
 
 def _has_siblings(image: np.ndarray) -> np.ndarray:
-    code = _codes(image)
-    return np.asarray((_neighbours(code) == code).sum(axis=0) > 2)
+    code = codes_of(image)
+    equal = np.zeros(code.shape, np.uint8)
+    for neighbour in _neighbours(code):
+        equal += neighbour == code
+    return equal > 2
 
 
-def _neighbours(values: np.ndarray) -> np.ndarray:
-    """The eight neighbours (8, H, W); the edge's pixels are repeated beyond it."""
+def _neighbours(values: np.ndarray) -> Iterator[np.ndarray]:
+    """The eight neighbours (H, W), one after the other; the edge's pixels are repeated beyond it."""
     padded = np.pad(values, 1, mode="edge")
     height, width = values.shape
-    return np.stack([
-        padded[1 + y : 1 + y + height, 1 + x : 1 + x + width]
-        for y in (-1, 0, 1) for x in (-1, 0, 1) if (x, y) != (0, 0)
-    ])  # fmt: skip
+    for y, x in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1), (2, 2)):
+        yield padded[y : y + height, x : x + width]
 
 
-def _codes(image: np.ndarray) -> np.ndarray:
+def codes_of(image: np.ndarray) -> np.ndarray:
     """The colour of each pixel as one number."""
-    red, green, blue = (image[..., channel].astype(np.int64) for channel in range(3))
-    return red << 16 | green << 8 | blue
+    return cv2.cvtColor(image, cv2.COLOR_RGB2RGBA).view(np.uint32)[..., 0]
+
+
+def largest_channel(values: np.ndarray) -> np.ndarray:
+    """The largest channel of each pixel: reductions over an axis of three are slow."""
+    return np.maximum(np.maximum(values[..., 0], values[..., 1]), values[..., 2])
 
 
 def is_lossy(before: np.ndarray, after: np.ndarray) -> bool:
     """Whether most pixels that differ do so as compression leaves them: faintly, and neighbours by another amount."""
     change = after.astype(np.int16) - before
-    distance = np.abs(change).max(axis=-1)
-    step = np.abs(np.diff(change, axis=1, append=change[:, -1:])).max(axis=-1)
+    distance = largest_channel(np.abs(change))
+    step = largest_channel(np.abs(np.diff(change, axis=1, append=change[:, -1:])))
     noisy = (distance > 0) & (distance <= _NOISE) & (step > 1)
     share = float((distance > 0).mean())
     return share >= _SPREAD and float(noisy.mean()) >= _NOISY * share
@@ -119,7 +130,7 @@ def is_lossy(before: np.ndarray, after: np.ndarray) -> bool:
 def different_pixels(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """The pixels, bool (H, W), that differ by more than anti-aliasing and noise: those of the clusters that differ
     faintly and evenly, or have a pixel that differs clearly and is none of anti-aliasing."""
-    distance = cv2.absdiff(before, after).max(axis=-1)
+    distance = largest_channel(cv2.absdiff(before, after))
     mask = distance > 0
     if not mask.any():
         return mask
@@ -175,25 +186,32 @@ def _equal_patches(before: np.ndarray, after: np.ndarray, different: np.ndarray)
         detailed, near = (
             cv2.dilate(mask.astype(np.uint8), kernel, anchor=(0, 0)) > 0 for mask in (_detail(image), different)
         )
-        code = _window_codes(image)
-        y, x = np.nonzero((detailed & near)[: code.shape[0], : code.shape[1]])
-        codes, first, counts = np.unique(code[y, x], return_index=True, return_counts=True)
-        sides.append((codes[counts == 1], np.stack([x, y], axis=1)[first[counts == 1]]))
+        inside = (detailed & near)[: 1 - _PATCH[1], : 1 - _PATCH[0]]
+        points, hashes = [np.zeros((0, 2), int)], [np.zeros(0, np.uint64)]
+        for top in range(0, len(inside), _STRIP):  # hashes are of eight bytes a pixel
+            y, x = np.nonzero(inside[top : top + _STRIP])
+            if len(y):
+                hashes.append(_window_codes(image[top : top + _STRIP + _PATCH[1] - 1])[y, x])
+                points.append(np.stack([x, y + top], axis=1))
+        codes, first, counts = np.unique(np.concatenate(hashes), return_index=True, return_counts=True)
+        sides.append((codes[counts == 1], np.concatenate(points)[first[counts == 1]]))
     _, here, there = np.intersect1d(sides[0][0], sides[1][0], assume_unique=True, return_indices=True)
     return sides[0][1][here], sides[1][1][there]
 
 
 def _window_codes(image: np.ndarray) -> np.ndarray:
     """A hash of the patch at the right and below each pixel at which a whole one fits."""
-    code = _codes(image).astype(np.uint64)
-    factor = np.uint64(0x9E3779B97F4A7C15)  # odd, so that multiplying loses nothing modulo 2 ** 64
-    for axis, length in ((1, _PATCH[0]), (0, _PATCH[1])):
-        windows = code.shape[axis] - length + 1
-        total = np.zeros_like(code[: max(windows, 0)] if axis == 0 else code[:, : max(windows, 0)])
-        for start in range(length if windows > 0 else 0):
-            total = total * factor + (code[start : start + windows] if axis == 0 else code[:, start : start + windows])
-            total ^= total >> np.uint64(31)
-        code = total
+    factors = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9  # odd, so that they have inverses modulo 2 ** 64
+    code = codes_of(image) * np.uint64(factors[0])
+    code ^= code >> np.uint64(29)
+    # Across, then down: polynomials in a factor, as differences of sums from the edge.
+    for length, factor in zip(_PATCH, factors, strict=True):
+        powers, inverses = (
+            np.cumprod(np.full(code.shape[1], base, np.uint64)) for base in (factor, pow(factor, -1, 1 << 64))
+        )
+        sums = np.cumsum(code * powers, axis=1, dtype=np.uint64)
+        sums = np.pad(sums, ((0, 0), (1, 0)))
+        code = ((sums[:, length:] - sums[:, :-length]) * inverses[: max(code.shape[1] - length + 1, 0)]).T
     return code
 
 
@@ -205,7 +223,7 @@ def _moved_here(before: np.ndarray, after: np.ndarray, by: tuple[int, int]) -> n
     if abs(dx) < width and abs(dy) < height:
         here = np.s_[max(dy, 0) : height + min(dy, 0), max(dx, 0) : width + min(dx, 0)]
         there = np.s_[max(-dy, 0) : height - max(dy, 0), max(-dx, 0) : width - max(dx, 0)]
-        result[here] = (after[here] == before[there]).all(axis=-1)
+        result[here] = codes_of(after[here]) == codes_of(before[there])
     return result
 
 
@@ -229,16 +247,17 @@ def unmoved_pixels(
         return different & ((~came & ~went) | (~came & details[0]) | (~went & details[1]))
 
     labels, boxes = clusters_of(left(), _LETTERS) if moves else (different, [])
-    for number, box in enumerate(boxes, 1):
-        part = slices_of(box)
-        mask = labels[part] == number
-        for moved, shown, detail, side in ((came, equal, details[0], 1), (went, gone, details[1], -1)):
-            new = mask & ~moved[part] & detail[part]
-            by = next((by for by in equal if new.any() and shown[by][part][new].mean() >= _SAME), None)
-            if by is not None:
-                moved[part] |= shown[by][part]
-                other = shifted_box(box, -side * by[0], -side * by[1])
-                moves.append(Move(by, *((other, box) if side > 0 else (box, other))))
+    for moved, shown, detail, side in ((came, equal, details[0], 1), (went, gone, details[1], -1)):
+        new = (labels > 0) & ~moved & detail if boxes else np.zeros_like(moved)
+        numbers = labels[new]
+        pixels = np.bincount(numbers, minlength=len(boxes) + 1)
+        for by in equal:
+            same = (np.bincount(numbers, shown[by][new], len(boxes) + 1) >= _SAME * pixels) & (pixels > 0)
+            moved |= shown[by] & same[labels] if boxes else False
+            for number in np.flatnonzero(same):
+                other = shifted_box(boxes[number - 1], -side * by[0], -side * by[1])
+                moves.append(Move(by, *((other, boxes[number - 1]) if side > 0 else (boxes[number - 1], other))))
+            pixels[same] = 0  # explained
     return left(), moves
 
 
@@ -247,12 +266,17 @@ def whole_moves(before: np.ndarray, after: np.ndarray, different: np.ndarray) ->
     moves = moves_between(before, after, different)
     unmoved = unmoved_pixels(before, after, different, moves)[0]
     labels, boxes = clusters_of(different)
-    changed = [
-        around(box, 3, different.shape)
-        for number, box in enumerate(boxes, 1)
-        if unmoved[slices_of(box)][labels[slices_of(box)] == number].mean() > _PART
-    ]
-    return [move for move in moves if not any(around_all([move.after, box]) == box for box in changed)]
+    total, other = (
+        np.bincount(labels[mask], minlength=len(boxes) + 1)[1:] for mask in (different, unmoved & different)
+    )
+    changed = np.reshape(
+        [around(boxes[at], 3, different.shape) for at in np.flatnonzero(other > _PART * total)], (-1, 4)
+    )
+    low, high = changed[:, :2], changed[:, 2:]
+    return [
+        move for move in moves
+        if not ((low <= move.after[:2]) & (high >= move.after[2:])).all(axis=1).any()
+    ]  # fmt: skip
 
 
 def together(moves: list[Move]) -> list[Move]:
@@ -270,5 +294,5 @@ def together(moves: list[Move]) -> list[Move]:
 
 def _detail(image: np.ndarray) -> np.ndarray:
     """Where a pixel differs from a neighbour."""
-    code = _codes(image)
-    return np.asarray((_neighbours(code) != code).any(axis=0))
+    kernel = np.ones((3, 3), np.uint8)
+    return codes_of(cv2.dilate(image, kernel)) != codes_of(cv2.erode(image, kernel))

@@ -30,6 +30,8 @@ _GAP = 12
 """Windows that differ are one part up to this distance: the letters of a line are."""
 _PIXELS = 300_000
 """Size to which a larger part is reduced: 0.08 seconds of a core."""
+_MOST_PARTS = 300
+"""Parts that are looked at, those that differ most first: joining them is quadratic."""
 _BUDGET = 1_000_000
 """Number of pixels that are read on an image, of the parts that differ most first: letters are in strong contrast."""
 _ENLARGED = 3.0
@@ -107,7 +109,7 @@ def word_claims(
     size = after.shape[:2]
     changes: list[WordChange] = []
     budget = float(_BUDGET)
-    for box in _joined([_inside(box, size) for box in _parts(before, after, warp)]):
+    for box in _joined([_inside(box, size) for box in _parts(before, after, warp)[:_MOST_PARTS]]):
         area, short_side = max(1.0, box_area(box)), max(1.0, min(box[2] - box[0], box[3] - box[1]))
         scale = min(_ENLARGED, max(1.0, _SHORT_SIDE / short_side), (_PIXELS / area) ** 0.5)
         if scale**2 * area <= budget:
@@ -201,13 +203,13 @@ def _changes_in(before: np.ndarray, after: np.ndarray, warp: np.ndarray, box: Bo
 
     # A word that is cut by the border of the part, and not of the image, is not known.
     ends = (2.0 if left > 0 else -np.inf, width - 2.0 if right < after.shape[1] else np.inf)
-    first, second = (_lines(image) for image in images)
+    first, second = (lines_on(image) for image in images)
     changes = []
     for pair in _positions(first, second):
         if difference(*pair[0], *pair[1]) <= _MISREAD:
             continue
         words, others = (
-            [word for line in pair[at] or pair[1 - at] for word in _read(image, line)]
+            [word for line in pair[at] or pair[1 - at] for word in words_on_line(image, line)]
             for at, image in enumerate(images)
         )
         detected = any(box_iou(_around([line]), _around([other])) > 0.5 for line in pair[0] for other in pair[1])
@@ -308,19 +310,14 @@ def _one_row(line: np.ndarray, other: np.ndarray) -> bool:
     return bool(right > left and bottom - top > 0.5 * lower and higher < 1.6 * lower)
 
 
-def read_words(image: np.ndarray) -> list[tuple[Word, Box]]:
-    """All words on an image, which is read at its own size, line by line, with the boxes around them."""
-    words = [word for line in _lines(image) for word in _read(image, line)]
-    return [(word, _around([np.reshape(word[1], (-1, 2))])) for word in words]
-
-
-def _lines(image: np.ndarray) -> list[np.ndarray]:
+def lines_on(image: np.ndarray) -> list[np.ndarray]:
     """Lines of text, their corners (4, 2) from the top left clockwise."""
     result = _reader()(cv2.cvtColor(image, cv2.COLOR_RGB2BGR), use_det=True, use_cls=False, use_rec=False)
     return [] if result.boxes is None else [np.asarray(box, np.float32) for box in result.boxes]
 
 
-def _read(image: np.ndarray, line: np.ndarray) -> list[Word]:
+def words_on_line(image: np.ndarray, line: np.ndarray) -> list[Word]:
+    """The words of a line, of which the corners (4, 2) are given, from left to right."""
     patch = flattened(image, line, _LINE)
     result = _reader()(
         cv2.cvtColor(patch, cv2.COLOR_RGB2BGR), use_det=False, use_cls=False, use_rec=True, return_word_box=True

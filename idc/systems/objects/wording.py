@@ -135,6 +135,11 @@ def colour_of(pixels: np.ndarray) -> str:
     return str(names[counts.argmax()]) if counts.max() >= _SURE * counts.sum() else MIXED
 
 
+def sampled(pixels: np.ndarray, most: int) -> np.ndarray:
+    """Pixels (N, 3), or evenly chosen ones if there are more than ``most``."""
+    return pixels[:: -(-len(pixels) // most) or 1]
+
+
 def _colours(pixels: np.ndarray) -> np.ndarray:
     """The name of each pixel's colour, by its lightness, chroma and hue in CIELAB."""
     lightness, a, b = cv2.cvtColor(pixels.reshape(1, -1, 3).astype(np.float32), cv2.COLOR_RGB2LAB)[0].T

@@ -11,6 +11,7 @@ import pytest
 from idc.captioning.contract import Claim, Description
 from idc.captioning.objects_config import ObjectsConfig
 from idc.metrics.changes import says_no_change
+from idc.systems.objects import claims as claims_module
 from idc.systems.objects.captioner import ObjectsCaptioner
 from idc.systems.objects.detectors import Detections
 from idc.systems.objects.geometry import box_cover, box_iou
@@ -264,6 +265,15 @@ def test_the_light_that_was_evened_out_is_said_next_to_a_claim() -> None:
     darker = (0.6 * scene()).astype(np.uint8)
     caption = described(darker, scene(("red", LEFT))).best.caption
     assert caption == "A car has appeared on the left. The rest of the picture became brighter."
+
+
+def test_of_too_many_detections_the_surest_are_merged() -> None:
+    places = [(float(x), float(y)) for x in range(0, 900, 30) for y in range(0, 900, 30)]
+    boxes = [
+        claims_module._Detection(1 - at / 2000, "car", 0, (x, y, x + 9, y + 9)) for at, (x, y) in enumerate(places)
+    ]
+    merged = claims_module._merged(boxes[::-1], ())
+    assert [item.box[:2] for item in merged] == places[: claims_module._MOST_DETECTIONS]
 
 
 BOX = (10, 20, 30, 40)

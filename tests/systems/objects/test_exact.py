@@ -9,9 +9,12 @@ import cv2
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
+from sklearn.datasets import load_sample_image
 
 from idc.metrics.changes import says_no_change
-from idc.systems.objects.exact import IDENTICAL, ONLY_RENDERING, exact_changes, is_exact_pair
+from idc.systems.objects import drawn_words, exact
+from idc.systems.objects.drawn_pairs import is_exact_pair
+from idc.systems.objects.exact import IDENTICAL, ONLY_RENDERING, exact_changes
 from idc.systems.objects.pixel_changes import (
     _PATCH,
     Move,
@@ -88,6 +91,81 @@ def test_colours_of_one_name_are_given_in_hex_and_faint_ones_count() -> None:
     assert compared(after, before).objects_text.endswith(" at the bottom left changed from #f8f9fa to #f1f3f4.")
 
 
+def plain(colour: Any, width: int = 300, height: int = 200) -> np.ndarray:
+    return np.full((height, width, 3), colour, np.uint8)
+
+
+def page_of(*bands: Any) -> np.ndarray:
+    return np.vstack(bands)
+
+
+PAGE = np.array(screen())
+SEA, LAND, NIGHT = (170, 211, 223), (242, 239, 233), (50, 60, 80)
+MAP, RESTYLED = (cv2.circle(plain(sea), (150, 100), 60, land, -1) for sea, land in ((SEA, LAND), (NIGHT, GREY)))
+RECOLOURED = {
+    "red to green": (plain(RED), plain((0, 160, 0)), "The whole picture changed from red to green."),
+    "blue to red": (plain(BLUE), plain(RED), "The whole picture changed from blue to red."),
+    "equal luma": (plain((255, 0, 0)), plain((0, 130, 0)), "The whole picture changed from red to green."),
+    "a little": (plain((200, 30, 30)), plain((205, 30, 30)), "The whole picture changed from #c81e1e to #cd1e1e."),
+    "white to black": (plain(255), plain(0), "The whole picture changed from white to black."),
+    "opposite": (PAGE, 255 - PAGE, "The whole picture changed from white to black"),
+    "restyled map": (MAP, RESTYLED, "What was cyan, 81 % of the picture, became blue; what was white, 19 % of"),
+    "wide": (plain(RED), plain(RED, width=340), "A red strip of 40 x 200 px was added on the right."),
+    "tall": (plain(RED), plain(RED, height=320), "A red strip of 300 x 120 px was added at the bottom."),
+    "recoloured and taller": (
+        plain(RED), plain(BLUE, height=320),
+        "A blue strip of 300 x 120 px was added at the bottom; the whole picture changed from red to blue.",
+    ),
+    "rows cut": (PAGE, PAGE[:180], "A strip of 640 x 300 px was removed at the bottom."),
+    "rows added": (
+        PAGE, page_of(PAGE[:80], plain(RED, 640, 30), PAGE[80:]),
+        "A red strip of 640 x 30 px was added at the top, and everything below moved down by 30 px.",
+    ),
+    "columns added": (
+        PAGE, np.hstack([plain(GREY, 100, 480), PAGE]),
+        "A light grey strip of 100 x 480 px was added on the left, and everything to the right moved right by 100 px.",
+    ),
+    "other width and height": (
+        PAGE, np.hstack([PAGE, PAGE[:, :90]])[:400],
+        "A white strip of 640 x 80 px was removed at the bottom; a strip of 90 x 400 px was added on the right.",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "start"), RECOLOURED.values(), ids=list(RECOLOURED))
+def test_other_colours_and_sizes_are_said_as_such(before: np.ndarray, after: np.ndarray, start: str) -> None:
+    assert is_exact_pair(before, after)
+    changes = compared(after, before)
+    assert changes.objects_text.startswith(start)
+    assert changes.verdict == "changed"
+    height, width = after.shape[:2]
+    assert changes.change_map.shape == (height, width)
+    for claim in changes.claims:
+        for box, image in ((claim.box_before, before), (claim.box_after, after)):
+            assert box is None or (box[2] <= image.shape[1] and box[3] <= image.shape[0])
+
+
+def test_words_of_a_strip_are_quoted_and_what_else_changed_is_at_its_place_on_either_image() -> None:
+    line = page_with(16, "Terms and privacy")[370:400]
+    after = page_of(PAGE[:60], line, PAGE[60:])
+    cv2.rectangle(after, (40, 440), (239, 469), BLUE, -1)
+    row, area = compared(after, PAGE, read_text=True).claims
+    assert (row.kind, row.object, row.after) == ("appeared", "row", "Terms and privacy")
+    assert row.box_after is not None
+    assert row.box_after[3] - row.box_after[1] == 30
+    assert abs(row.box_after[1] - 60) <= 10, "rows beside it are equal to its own first or last ones"
+    assert area.box_after == (40, 440, 240, 470)
+    swapped = compared(PAGE, after, read_text=True)
+    assert [(claim.kind, claim.box_before) for claim in swapped.claims] == [
+        ("gone", row.box_after), ("gone", area.box_after),
+    ]  # fmt: skip
+
+
+def test_a_word_that_became_shorter_is_no_word_that_is_gone() -> None:
+    changes = compared(page_with(16, "Harbour"), page_with(16, "Harbourside"), read_text=True)
+    assert changes.objects_text == 'The word "Harbourside" became "Harbour" at the bottom.'
+
+
 @pytest.mark.parametrize("size", [12, 24, 60])
 def test_words_of_any_size_are_read(size: int) -> None:
     [claim] = compared(page_with(size, "Log in"), page_with(size, "Sign up"), read_text=True).claims
@@ -154,6 +232,58 @@ def test_at_most_three_clauses_are_said_and_all_claims_are_listed() -> None:
     assert changes.objects_text.endswith("; and 4 more.")
 
 
+def dots(pitch: int) -> tuple[np.ndarray, np.ndarray]:
+    before = np.full((640, 640, 3), 255, np.uint8)
+    after = before.copy()
+    after[::pitch, ::pitch] = 0
+    return before, after
+
+
+def diagonals() -> tuple[np.ndarray, np.ndarray]:
+    before = np.full((1200, 1200, 3), 255, np.uint8)
+    after = before.copy()
+    for start in range(-1200, 1200, 40):
+        cv2.line(after, (start, 0), (start + 1200, 1200), BLACK)
+    return before, after
+
+
+@pytest.mark.parametrize(("pair", "parts"), [(dots(16), 1600), (diagonals(), 60)])
+def test_of_many_parts_the_largest_are_listed_and_the_others_counted(
+    pair: tuple[np.ndarray, np.ndarray], parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exact, "_MOST_LISTED", 50)
+    changes = compared(pair[1], pair[0])
+    assert len(changes.claims) == len(changes.regions) == 50
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (claim.box_after for claim in changes.claims)]
+    assert areas == sorted(areas, reverse=True)
+    assert changes.objects_text.endswith(
+        f"; and {parts - 3 - (parts == 60)} more, of which {parts - 50 - (parts == 60)} are not listed."
+    )
+    assert (changes.doubt, changes.verdict) == (None, "changed")
+
+
+def test_a_pair_that_takes_too_long_is_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "_SECONDS", -1.0)
+    changes = exact_changes(*dots(64), read_text=False)
+    assert changes.objects_text == "The images differ in 100 parts, which are not listed."
+    assert changes.verdict == "unsure"
+    assert "was ended after" in str(changes.verdict_text)
+
+
+@pytest.mark.parametrize("bound", ["_MOST_READ", "_MOST_LINES", "_MOST_PIXELS"])
+def test_words_are_read_up_to_a_bound_and_what_was_left_out_is_said(
+    bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large and a small part; each side of a part is one line."""
+    monkeypatch.setattr(drawn_words, bound, {"_MOST_READ": 1, "_MOST_LINES": 2, "_MOST_PIXELS": 70_000}[bound])
+    pages = [page_with(40, text) for text in ("Log in", "Sign up")]
+    pages[1][90:104, 20:120] = np.array(screen(("Window 21.50", *ROWS[1:])))[90:104, 20:120]
+    changes = compared(pages[1], pages[0], read_text=True)
+    words = [(claim.before, claim.after) for claim in changes.claims if claim.object == "words"]
+    assert words == [("Log in", "Sign up")]
+    assert changes.objects_text.endswith(" Not all words were read (1 part).")
+
+
 def test_what_does_not_count_is_not_compared() -> None:
     after = changed("rectangle", (40, 400, 239, 439), fill=BLUE)
     counted = np.ones(after.shape[:2], bool)
@@ -178,14 +308,30 @@ def test_compression_is_no_change_and_its_copy_no_exact_pair(quality: int) -> No
     assert compared(after).objects_text == ONLY_RENDERING
 
 
-def test_a_pair_is_exact_if_it_is_drawn_and_mostly_equal() -> None:
+def test_a_pair_is_exact_by_what_it_is_whatever_differs_and_whatever_its_sizes() -> None:
     page = np.array(screen())
-    assert is_exact_pair(page, changed("rectangle", (0, 0, 639, 200), fill=BLUE))
-    assert not is_exact_pair(page, changed("rectangle", (0, 0, 639, 300), fill=BLUE)), "most pixels differ"
-    assert not is_exact_pair(page, page[:-1])
+    assert is_exact_pair(page, changed("rectangle", (0, 0, 639, 300), fill=BLUE))
+    assert is_exact_pair(page, 255 - page)
+    assert is_exact_pair(page, page[:-100])
+    assert is_exact_pair(page, np.hstack([page, page[:, :70]]))
+    assert not is_exact_pair(page, cv2.resize(page, None, fx=0.8, fy=0.8, interpolation=cv2.INTER_AREA)), "reduced"
     assert not is_exact_pair(ground(), with_disk(ground(), 60, 50, RED)), "a photograph"
-    with pytest.raises(ValueError, match=r"objects.mode=exact .*640 x 480 and 640 x 479.*objects.mode=photographs"):
-        exact_changes(page, page[:-1])
+
+
+def test_a_screen_with_photographs_is_exact_if_parts_are_equal_and_an_edited_photograph_is_not() -> None:
+    photograph = load_sample_image("flower.jpg")[:400, :600]
+    other = load_sample_image("china.jpg")[:400, :600]
+    page = np.full((600, 640, 3), 255, np.uint8)
+    page[:60, :300] = np.array(screen())[:60, :300]
+    shown, replaced = page.copy(), page.copy()
+    shown[100:500, 20:620], replaced[100:500, 20:620] = photograph, photograph
+    replaced[300:500, 20:220] = other[:200, :200]
+    assert is_exact_pair(shown, replaced)
+    [claim] = compared(replaced, shown).claims
+    assert claim.box_after == (20, 300, 220, 500)
+    edited = photograph.copy()
+    edited[100:200, 100:200] = other[:100, :100]
+    assert not is_exact_pair(photograph, edited)
 
 
 @pytest.mark.parametrize("reach", [(1, 1), (4, 2), (3, 6)])

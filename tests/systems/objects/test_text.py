@@ -235,13 +235,23 @@ def test_a_small_or_narrow_image_has_no_words(size: tuple[int, int]) -> None:
 
 
 def test_no_more_is_read_of_a_large_photograph_that_differs_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines, read = text_module._lines, list[int]()
-    monkeypatch.setattr(text_module, "_lines", lambda image: (read.append(image[..., 0].size), lines(image))[1])
+    lines, read = text_module.lines_on, list[int]()
+    monkeypatch.setattr(text_module, "lines_on", lambda image: (read.append(image[..., 0].size), lines(image))[1])
     flower = cv2.resize(load_sample_image("flower.jpg"), (4000, 2669))
     word_claims(flower, flower)
     assert read == [], "nothing differs"
     word_claims(sign("OPEN", 80, 4000)[:2669], flower)
     assert 0 < sum(read) <= 2.1 * text_module._BUDGET
+
+
+def test_of_too_many_parts_those_that_differ_most_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_module, "_MOST_PARTS", 20)
+    parts, joined = list[int](), text_module._joined
+    monkeypatch.setattr(text_module, "_joined", lambda boxes: (parts.append(len(boxes)), joined(boxes))[1])
+    spots = np.full((600, 600, 3), 90, np.uint8)
+    spots[20::60, 20::60] = spots[21::60, 20::60] = 255
+    word_claims(np.full_like(spots, 90), spots)
+    assert parts == [20]
 
 
 def test_without_the_extra_no_words_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
