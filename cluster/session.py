@@ -14,12 +14,8 @@ from typing import Any
 import psutil
 
 from cluster.config import ClusterConfig
-<<<<<<< HEAD
 from cluster.preflight import Bundle, Requirements, check_cluster, check_machine
-=======
-from cluster.preflight import Requirements, check_cluster
 from cluster.ray_internals import start_local_ray
->>>>>>> w-d
 from cluster.worker import set_up_ray_worker
 from idc.config import ConfigModel
 from idc.data.pipeline import Source, StageSpec, ToRows, run_local
@@ -59,13 +55,9 @@ def session(
         needed: checked on a cluster that is joined, before anything is done there; of this machine the GPUs.
 
     Raises:
-<<<<<<< HEAD
         ConfigError: this machine lacks the GPUs.
-        ValueError: RAY_ADDRESS is a Jobs API address; the cluster is not ready (:mod:`cluster.preflight`).
-=======
         ValueError: RAY_ADDRESS is a Jobs API address; the cluster is not ready (:mod:`cluster.preflight`); a local Ray
             cannot start.
->>>>>>> w-d
         ConnectionError: there is no cluster at the address.
     """
     config, needed = config or ClusterConfig(), needed or Requirements()
@@ -175,19 +167,13 @@ def run_chunks(
         job: its config, whose inputs every node of a cluster must see.
         processes: with ``local``, as :func:`idc.data.pipeline.run_local`; on Ray the stages' concurrency counts.
     """
-<<<<<<< HEAD
     local = local or folder.complete or not folder.pending()
-    bundles = [Bundle("actors", 1, stage.num_cpus, stage.num_gpus) for stage in stages if folder.pending()]
+    # CPUs are checked, and fitted, for all stages together, also in a session of the job's.
+    bundles = [Bundle("actors", 1, 0.0, stage.num_gpus) for stage in stages if folder.pending()]
     with session(config, Requirements(job, bundles, folder.location.local), local):
         if local:
             return run_local(folder, source, stages, to_rows, processes=processes, **options)
         from cluster.data import run_chunks_on_ray
-=======
-    if local or folder.complete or not folder.pending():
-        return run_local(folder, source, stages, to_rows, processes=processes, **options)
-    with session(config, Requirements(job, out=folder.location.local)):
-        from cluster.data import run_chunks_on_ray  # checks the stages' CPUs and GPUs, also in a session of the job's
->>>>>>> w-d
 
         timeout, grows = config.no_progress_timeout_s, config.grows
         return run_chunks_on_ray(folder, source, stages, to_rows, no_progress_timeout_s=timeout, grows=grows, **options)

@@ -96,12 +96,7 @@ def launch(
     name = name or run.location.name
     if local and train.num_workers > 1:
         raise ValueError(f"train.num_workers={train.num_workers} needs Ray; without it (--local) set it to 1")
-<<<<<<< HEAD
-    record = {"entry": entry, **payload, "train": train.model_dump(mode="json")}
-    record = json.loads(json.dumps(record))
     train = train.model_copy(update={"tracking": _tracking(train.tracking, run)})
-=======
->>>>>>> w-d
     done = claim(run, record, overwrite)
     if done is not None:
         logs.event("done_before", f"run {name} is complete ({run}), nothing to do", run=name)

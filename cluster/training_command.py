@@ -6,11 +6,7 @@ Nothing of Ray or torch is loaded before the parse.
 from __future__ import annotations
 
 import importlib
-<<<<<<< HEAD
-from functools import partial
-=======
 from contextlib import ExitStack
->>>>>>> w-d
 from typing import Any, TypeVar
 
 from pydantic import create_model
@@ -56,28 +52,20 @@ def train_command(
 
     job: Any = args.config
     train, run_dir = job.train, join(job.runs, job.name)
-<<<<<<< HEAD
-    try:
-        check_writable(job.runs, "runs")
-        with session(job.cluster, Requirements(job, [training_workers(train)], job.runs), args.local):
-=======
-    field = "num_workers" if train.min_workers is None else "min_workers"
-    workers = Bundle(f"train.{field}", getattr(train, field), train.cpus_per_worker, train.gpus_per_worker)
     payload = job.model_dump(mode="json", exclude={"train", "cluster"})
+    needed = Requirements(job, [training_workers(train)], job.runs)
     try:
         check_writable(job.runs, "runs")
         complete = is_complete(entry, payload, train, run_dir, overwrite=args.overwrite)
         with ExitStack() as sessions:
 
             def connect() -> None:  # as late as possible: a folder that holds something else is refused without Ray
-                if not args.local:
-                    sessions.enter_context(session(job.cluster, Requirements(job, [workers], job.runs)))
+                sessions.enter_context(session(job.cluster, needed, args.local))
 
             def run(*arguments: Any, **options: Any) -> Any:
                 connect()
                 return run_chunks(args.local, job.cluster, *arguments, job=job, **options)
 
->>>>>>> w-d
             if build is not None and job.build is not None:
                 folder, builder = build
                 module, _, function = builder.partition(":")

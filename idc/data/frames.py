@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from idc.data.images import MAX_PIXELS, check_tiff, loaded_image, upright_rgb
+from idc.data.images import MAX_PIXELS, check_tiff, loaded_image, upright
 from idc.data.tiff_header import tiff_directories
 
 _MAX_FRAMES = 100
@@ -70,7 +70,7 @@ def frames_to_describe(before: bytes, after: bytes, max_pixels: float = MAX_PIXE
 def _frames(data: bytes, max_pixels: float) -> Iterator[Any]:
     """The frames of an image one after another; None for a damaged or too large one, which is the last."""
     with loaded_image(data, max_pixels) as image:
-        yield upright_rgb(image)
+        yield upright(image, alpha=True)
         number = 1
         try:
             check_tiff(data, others=True)
@@ -81,7 +81,7 @@ def _frames(data: bytes, max_pixels: float) -> Iterator[Any]:
                 if image.width * image.height > max_pixels:
                     raise ValueError("too large")
                 if not tags.get(_SUBFILE, 0) & _REDUCED_OR_MASK:
-                    yield upright_rgb(image)
+                    yield upright(image, alpha=True)
         except EOFError:
             return
         except Exception:  # as decoders raise any for damaged frames

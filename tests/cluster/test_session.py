@@ -17,16 +17,10 @@ import pytest
 import requests
 
 from cluster.config import ClusterConfig
-<<<<<<< HEAD
 from cluster.preflight import Bundle, Requirements, check_cluster, check_machine, probe, unmet
 from cluster.session import session
 from idc.config import ConfigError, ConfigModel, missing
-from idc.util.loopback import bypass_proxies
-=======
-from cluster.preflight import Bundle, Requirements, check_cluster, probe, unmet
-from idc.config import ConfigModel, missing
 from idc.util.loopback import bypass_proxies, patient_start
->>>>>>> w-d
 from tests.chat_server import serving
 from tests.sockets import open_to_others
 

@@ -13,13 +13,9 @@ from cluster.train import launch
 from idc.data.images import encode_png
 from idc.data.schema import ChangePair
 from tests.conftest import Command
-<<<<<<< HEAD
 from tests.folders import write_rows
-from tests.systems.procap.world import World
-from tests.systems.twincap.tiny import tiny_job
-=======
 from tests.systems.procap.world import World, start
->>>>>>> w-d
+from tests.systems.twincap.tiny import tiny_job
 
 
 @pytest.mark.parametrize("job", ["train_twincap", "pretrain_procap"])
@@ -34,7 +30,6 @@ def test_a_run_whose_folder_is_a_file_ends_with_its_name_and_the_reason(
     assert str(tmp_path / "taken") in run.stderr
 
 
-<<<<<<< HEAD
 def test_a_training_on_gpus_that_are_not_there_claims_no_folder(world: World, tmp_path: Path, command: Command) -> None:
     run = command("train_twincap", "--local", f"pairs={world.pairs}", f"runs={tmp_path}", "train.gpus_per_worker=99")
     assert run.returncode == 2
@@ -80,7 +75,8 @@ def test_an_import_without_captions_says_so_and_what_works(tmp_path: Path, comma
     following = f"next: python jobs/caption.py --input {tmp_path / 'pairs'} --out captions --artifact objects"
     assert following in run.stdout
     assert following in command("validate", f"pairs={tmp_path / 'pairs'}").stdout
-=======
+
+
 def test_what_stands_in_the_way_is_seen_before_ray_starts_and_a_complete_run_needs_none(
     world: World, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,4 +107,3 @@ def test_what_stands_in_the_way_is_seen_before_ray_starts_and_a_complete_run_nee
     assert run.returncode == 1
     assert "of another configuration" in run.stderr
     assert world.procedures in run.stderr
->>>>>>> w-d
