@@ -146,9 +146,9 @@ def _stands_still(before: np.ndarray, after: np.ndarray) -> bool | None:
     corners = cv2.goodFeaturesToTrack(second, 600, 0.01, 10)
     if corners is None:
         return None
-    window = {"winSize": (15, 15), "maxLevel": 4}
-    there, seen, _ = cv2.calcOpticalFlowPyrLK(second, first, corners, None, **window)
-    back, seen_again, _ = cv2.calcOpticalFlowPyrLK(first, second, there, None, **window)
+    window, levels = (15, 15), 4
+    there, seen, _ = cv2.calcOpticalFlowPyrLK(second, first, corners, np.empty(0), None, None, window, levels)
+    back, seen_again, _ = cv2.calcOpticalFlowPyrLK(first, second, there, np.empty(0), None, None, window, levels)
     followed = (seen & seen_again).ravel().astype(bool) & (np.linalg.norm(back - corners, axis=-1).ravel() < 0.5)
     if followed.sum() < max(_MIN_MATCHES, _MIN_FOLLOWED * len(followed)):
         return None

@@ -5,7 +5,6 @@ pixels changed, and the changed regions that they do not explain. What is not su
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
@@ -272,13 +271,12 @@ def region_claims(changes: Changes, indices: Iterable[int]) -> list[Claim]:
             before = after = None
         elif kind != "changed":
             before, after = before or changes.lightness(index, 0), after or changes.lightness(index, 1)
-        box = rounded_box(changes.on_before(region.box), changes.size_before)
         is_line = index >= len(changes.regions) - changes.comparison.lines
-        claim = Claim(
-            kind, LINE if is_line else REGION, 1, region.position, box, region.box, ratio / (1 + ratio), before, after
-        )
-        absent = {"appeared": {"box_before": None, "before": None}, "gone": {"box_after": None, "after": None}}
-        result.append(replace(claim, **absent.get(kind, {})))
+        box_before = rounded_box(changes.on_before(region.box), changes.size_before)
+        boxes = (None if kind == "appeared" else box_before, None if kind == "gone" else region.box)
+        colours = (None if kind == "appeared" else before, None if kind == "gone" else after)
+        name, confidence = LINE if is_line else REGION, ratio / (1 + ratio)
+        result.append(Claim(kind, name, 1, region.position, *boxes, confidence, *colours))
     return result
 
 
