@@ -24,7 +24,7 @@ class ObjectsConfig(ConfigModel):
     words. Default: all that the detector knows, but those that detectors confuse."""
     mode: Mode = Field("auto", json_schema_extra={"option": "--mode"})
     """photographs: views and lights are aligned first. exact: every cluster of different pixels is a region, as for
-    screenshots and documents. auto: exact for two images of the same size most of whose pixels are equal."""
+    screenshots and documents, of any sizes. auto: exact for drawn images, and for screens of which parts are equal."""
     text: bool | None = None
     """Whether words on the images are read. Default: if the extra `text` is installed."""
 

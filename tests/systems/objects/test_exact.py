@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from sklearn.datasets import load_sample_image
 
 from idc.metrics.changes import says_no_change
-from idc.systems.objects import drawn_words, exact
+from idc.systems.objects import canvas, drawn_words, exact
 from idc.systems.objects.drawn_pairs import is_exact_pair
 from idc.systems.objects.exact import IDENTICAL, ONLY_RENDERING, exact_changes
 from idc.systems.objects.pixel_changes import (
@@ -143,6 +143,33 @@ def test_other_colours_and_sizes_are_said_as_such(before: np.ndarray, after: np.
     for claim in changes.claims:
         for box, image in ((claim.box_before, before), (claim.box_after, after)):
             assert box is None or (box[2] <= image.shape[1] and box[3] <= image.shape[0])
+
+
+def page_with_a_picture(light: bool = True) -> np.ndarray:
+    page = PAGE.copy()
+    page[180:, 20:400] = load_sample_image("flower.jpg")[:300, :380]
+    return page if light else 255 - page
+
+
+def test_a_theme_is_seen_on_a_page_with_a_picture_and_a_thing_of_another_colour_is_said() -> None:
+    before, after = page_with_a_picture(), page_with_a_picture(light=False)
+    assert is_exact_pair(before, after)
+    assert compared(after, before).objects_text.startswith("What was white, ")
+    mugs = [plain(255, 400, 400) for _ in range(2)]
+    for mug, colour in zip(mugs, (BLUE, RED), strict=True):
+        mug[100:300, 120:280] = np.linspace(0.75, 1.15, 160)[None, :, None] * np.array(colour)
+    assert is_exact_pair(*mugs)
+    [claim] = compared(mugs[1], mugs[0]).claims
+    assert (claim.box_after, claim.before, claim.after) == ((120, 100, 280, 300), "blue", "red")
+
+
+def test_of_too_many_rows_those_that_differ_most_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canvas, "_MOST_PIXELS", 640 * 50)
+    after = changed("rectangle", (40, 100, 239, 139), fill=BLUE)
+    after[300:330, 100:110] = RED
+    changes = compared(after)
+    assert [claim.box_after for claim in changes.claims] == [(40, 100, 240, 140), (100, 300, 110, 310)]
+    assert changes.objects_text.endswith(" 20 more rows of pixels differ, and were not compared.")
 
 
 def test_words_of_a_strip_are_quoted_and_what_else_changed_is_at_its_place_on_either_image() -> None:
