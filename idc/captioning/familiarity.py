@@ -5,9 +5,10 @@ Statistics of an image, at 64x64 pixels: mean, deviation and quantiles of its br
 brightness scaled to a deviation of 1, colour means on a 4x4 grid, gradients, detail at several scales, contrasts of
 blocks, and saturation. Scaled, since else a dark, foggy or low-contrast photograph, whose statistics are all near those
 of an empty scene, lies in the middle of the training images. Distance of an image: Mahalanobis distance of its
-statistics from those of the training images. Familiarity of a pair: a two-sided conformal p-value. It is small where
-one of the two images is farther away than those of nearly all held-out pairs of the training domain, or nearer to the
-mean: of new pairs of that domain about a share t has a familiarity of at most t.
+statistics from those of the training images. Familiarity of a pair: the share of held-out pairs of the training domain
+(the pair itself included) whose farther image is at least as far away, a conformal p-value: of new pairs of that domain
+about a share t has a familiarity of at most t. It is the lowest one also where an image is nearer to the mean than
+those of all these pairs: what is like the mean of many images is none of them.
 
 Simple statistics rather than features of the captioner: they separated photographs and corrupted images from rendered
 scenes better than pooled features of ProCap's image tokenizer, alone or together with these.
@@ -103,11 +104,9 @@ class Familiarity:
     def share(self, distance: np.ndarray) -> float:
         """The familiarity in (0, 1] of a pair whose nearer and farther image have these distances."""
         near, far = self.distances
-        number = len(near)
-        nearer = np.searchsorted(near, distance[0], side="right")
-        farther = number - np.searchsorted(far, distance[1], side="left")
+        nearer = np.searchsorted(far, distance[1], side="left") if distance[0] >= near[0] else len(far)
         # The pair counts as one of the held-out ones: a p-value of so few is never 0.
-        return min(1.0, 2 * float(1 + min(nearer, farther)) / (1 + number))
+        return float(1 + len(far) - nearer) / (1 + len(far))
 
     def distance(self, pair: np.ndarray) -> np.ndarray:
         """The distances of the nearer and the farther image from the training images, from :func:`pair_statistics`."""

@@ -73,15 +73,16 @@ def test_statistics_of_an_image_by_hand() -> None:
 def test_statistics_but_those_of_the_brightness_do_not_depend_on_it() -> None:
     image = scene(np.random.default_rng(0), 64)
     scaled = [*range(9, 89), *range(91, 96)]
-    for darker in (image // 2, image // 4 + 90):
-        assert statistics(darker)[scaled] == pytest.approx(statistics(image)[scaled], abs=0.45)
-        assert np.abs(statistics(darker)[:2] - statistics(image)[:2]).max() > 0.6
+    for other in (image // 2, image // 4 + 90):
+        differences = np.abs(statistics(other) - statistics(image))
+        assert np.median(differences[scaled]) < 0.1
+        assert differences[:2].max() > 0.6
 
 
 def test_pairs_of_the_domain_are_warned_of_as_often_as_the_threshold_says(fitted: Familiarity) -> None:
     """A conformal p-value is uniform on new pairs of the domain."""
     familiarities = np.array([fitted(before, after) for before, after in pairs(2, 400)])
-    assert familiarities.min() >= 2 / 200
+    assert familiarities.min() >= 1 / 200
     for share in (0.05, 0.2, 0.5):
         assert abs((familiarities <= share).mean() - share) < 0.08
 
@@ -89,7 +90,7 @@ def test_pairs_of_the_domain_are_warned_of_as_often_as_the_threshold_says(fitted
 def test_another_domain_has_the_lowest_familiarity_on_either_side(fitted: Familiarity) -> None:
     random = np.random.default_rng(3)
     inside, outside = scene(random), random.integers(0, 255, (48, 80, 3), dtype=np.uint8)
-    lowest = pytest.approx(2 / 200)
+    lowest = pytest.approx(1 / 200)
     assert fitted(outside, outside) == lowest
     assert fitted(inside, outside) == lowest
     assert fitted(outside, inside) == lowest
@@ -278,7 +279,7 @@ def test_familiarity_is_fitted_reported_and_used(
     counts = {name: unfamiliar.pairs for name, unfamiliar in calibration.unfamiliar.items()}
     assert counts == {"val": 60, "test": 20, str(table): 2}
     assert calibration.unfamiliar["val"].warned <= 2
-    assert calibration.unfamiliar[str(table)].lowest == pytest.approx(2 / 61)
+    assert calibration.unfamiliar[str(table)].lowest == pytest.approx(1 / 61)
     assert [unfamiliar.auc for unfamiliar in calibration.unfamiliar.values()] == [None, None, 1.0]
 
     familiar, other = load_captioner(str(artifact)).describe([inside[0], noise[0]], [inside[1], noise[1]])

@@ -100,8 +100,8 @@ class Says(Captioner):
         return [self.description] * len(befores)
 
 
-def claim(name: str) -> Claim:
-    return Claim("changed", name, 1, "on the left", (0, 0, 9, 9), (0, 0, 9, 9), 0.9)
+def claim(name: str, confidence: float = 0.9) -> Claim:
+    return Claim("changed", name, 1, "on the left", (0, 0, 9, 9), (0, 0, 9, 9), confidence)
 
 
 SAME, MOVED = (Description((Candidate(text, -0.1),)) for text in ("the scene is the same", "the red cube moved"))
@@ -117,6 +117,14 @@ KNOWS = type("KnowsAll", (), {"__call__": lambda self, before, after: 1.0})()
         (SAME, (claim("region"),), KNOWS, "objects", "objects finds a change, which x does not"),
         (MOVED, (claim("words"),), KNOWS, "objects", "objects names words, which x does not"),
         (MOVED, (claim("car"), claim("region")), KNOWS, "objects", "objects names car, which x does not"),
+        (
+            MOVED,
+            (claim("cup", 0.6),),
+            KNOWS,
+            "x",
+            "both images are like the training of x, and objects does not object",
+        ),
+        (SAME, (claim("cup", 0.6),), KNOWS, "objects", "objects finds a change, which x does not"),
         (MOVED, (), None, "objects", "no familiarity was fitted of x"),
     ],
 )

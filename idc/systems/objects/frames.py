@@ -28,6 +28,9 @@ _CHANGED = 10
 _MAPPED, _MATRIX = 0.04, 0.45
 """If no lamp recoloured a picture, light leaves an error of this much of the range of values, and a matrix of colours
 at most this share of it. Of 153 real pairs none is near both."""
+_CELLS, _EVERYWHERE = 8, 0.5
+"""Cells per side, and the share of them in which a lamp leaves half of that error: where one coloured thing came, went
+or was painted, the others are as before."""
 _NEGATIVE = -0.7
 """Correlation of the brightness up to which one picture is the negative of the other."""
 _GREY = 0.06
@@ -91,11 +94,12 @@ def recoloured(before: np.ndarray, after: np.ndarray) -> tuple[str, str] | None:
     if np.corrcoef(first.mean(axis=1), second.mean(axis=1))[0, 1] < _NEGATIVE:
         return "positive", "negative"
     by_lamp = np.stack([_unexplained(first[:, [channel]], second[:, channel]) for channel in range(3)], axis=1)
-    error, rest = (
-        np.percentile(np.linalg.norm(errors, axis=1), 100 - _CHANGED)
-        for errors in (by_lamp, _unexplained(first, second))
-    )
-    if error < _MAPPED or rest > _MATRIX * error:
+    errors, rest = (np.linalg.norm(left, axis=1) for left in (by_lamp, _unexplained(first, second)))
+    error = np.percentile(errors, 100 - _CHANGED)
+    if error < _MAPPED or np.percentile(rest, 100 - _CHANGED) > _MATRIX * error:
+        return None
+    cells = errors.reshape(_CELLS, _SIDE // _CELLS, _CELLS, _SIDE // _CELLS).mean(axis=(1, 3))
+    if (cells >= _MAPPED / 2).mean() < _EVERYWHERE:
         return None
     colours, others = (np.percentile(np.ptp(pixels, axis=1), 95) for pixels in (first, second))
     if min(colours, others) >= _GREY:
