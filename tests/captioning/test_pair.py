@@ -162,13 +162,13 @@ def test_the_newest_captioner_below_runs_is_the_trained_one_of_auto(
     assert newest_captioner(str(runs)) == str(runs / "sweep" / "new" / "artifact")
     monkeypatch.chdir(tmp_path)
     answer = json.loads(caption(*files, "--json").stdout)
-    assert answer["captioner"] == "objects"
-    assert answer["chosen"] == "not both images are like the training of runs/sweep/new/artifact"
+    assert answer["captioner"] == answer["artifact"] == "runs/sweep/new/artifact"
+    why = "both images are like the training of {}, and objects does not object"
+    assert answer["chosen"] == why.format("runs/sweep/new/artifact")
     for folder in ("old", "sweep"):
         shutil.rmtree(runs / folder)
     assert newest_captioner(str(runs)) is None
-    line = caption(*files).stdout.splitlines()[-1]
-    assert line.endswith("captioner objects: not both images are like the training of shipped]")
+    assert f"captioner shipped: {why.format('shipped')}]" in caption(*files).stdout
 
 
 def test_two_geotiffs_are_captioned_by_the_one_for_satellite_images(
