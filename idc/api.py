@@ -58,11 +58,11 @@ def load(
     """Load a captioner.
 
     Args:
-        source: ``auto``, for each pair the newest captioner below ``runs/`` or ``shipped``, if it is familiar with the
-            pair, else ``objects``; ``objects``, which needs no training and names what changed; ``regions``, the same
-            without names of objects; ``shipped``, the small one of rendered scenes that comes with the package; an
-            artifact's folder or URI; ``hf:ORG/NAME``, a vision-language model of the Hugging Face hub;
-            ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``, a model of the MLflow registry at
+        source: ``auto``, for each pair ``objects``, unless the newest captioner below ``runs/`` with a familiarity, or
+            ``shipped``, knows both images and is not contradicted; ``objects``, which needs no training and names what
+            changed; ``regions``, the same without names of objects; ``shipped``, the small one of rendered scenes that
+            comes with the package; an artifact's folder or URI; ``hf:ORG/NAME``, a vision-language model of the
+            Hugging Face hub; ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``, a model of the MLflow registry at
             ``MLFLOW_TRACKING_URI``.
         device: torch device, e.g. ``cuda``; by default cuda if there is one.
         speed: as the option ``--speed`` of the commands: auto, exact, fast or bf16.

@@ -98,8 +98,9 @@ class ServeConfig(ConfigModel):
     models: dict[str, str]
     """Model name -> its artifact, the first for requests that name none: a folder, ``models:/captioner@champion``,
     ``models:/captioner/7``, ``shipped`` or ``shipped-satellite`` for the captioners that come with the program,
-    ``objects``, which needs no training, or ``auto``: for each pair the newest trained captioner below ``runs/`` (else
-    ``shipped``) if it is familiar with it, else ``objects``. Every replica holds all of them."""
+    ``objects``, which needs no training, or ``auto``: for each pair the newest captioner below ``runs/`` with a
+    familiarity (else ``shipped``) if it knows both images and ``objects`` does not contradict it, else ``objects``.
+    Every replica holds all of them."""
     auth: AuthConfig = AuthConfig()
     """Authentication."""
     limits: LimitsConfig = LimitsConfig()

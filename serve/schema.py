@@ -219,6 +219,8 @@ class AssessedAnswer(ClosedModel):
     """Why the result cannot be trusted: the model has not seen such images; otherwise null."""
     captioner: str | None = None
     """The captioner that ``auto`` chose: ``objects``, or a trained one; null of another model."""
+    chosen: str | None = None
+    """Why ``auto`` chose it."""
     objects_text: str | None = None
     """What changed as ``objects`` says it, to be read before the caption of an unfamiliar pair; null if not asked."""
     claims: list[Claim] | None = None

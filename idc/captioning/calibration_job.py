@@ -182,7 +182,7 @@ def _training_statistics(job: CalibrateJob) -> Iterator[np.ndarray]:
 
 
 def _unfamiliar(
-    name: str, familiarity: Familiarity, distances: Sequence[float], held_out: Sequence[float] | None = None
+    name: str, familiarity: Familiarity, distances: Sequence[np.ndarray], held_out: Sequence[np.ndarray] | None = None
 ) -> Unfamiliar:
     """``held_out``: distances with which those of an input of another domain are compared (AUC)."""
     if not distances:
@@ -192,7 +192,7 @@ def _unfamiliar(
         from sklearn.metrics import roc_auc_score
 
         outside = np.repeat([0, 1], [len(held_out), len(distances)])
-        auc = float(roc_auc_score(outside, [*held_out, *distances]))
+        auc = float(roc_auc_score(outside, [farther for _, farther in (*held_out, *distances)]))
     values = [familiarity.share(distance) for distance in distances]
     return Unfamiliar(
         pairs=len(values),

@@ -169,8 +169,8 @@ class Description:
         change_map: float32 (Y, X) in [0, 1] over the image after, at the model's own resolution; None if not requested.
         class_map: the class of every pixel, if a change map is requested; None for a captioner without classes.
         evidence: the system's further evidence of a change, by name; input of the calibration.
-        familiarity: share of held-out pairs of the training domain that are at least as far from the training images as
-            this one, in (0, 1] (a p-value, :mod:`idc.captioning.familiarity`); None if it was never fitted.
+        familiarity: share of held-out pairs of the training domain that are at least as unusual as this one, in (0, 1]
+            (a p-value, :mod:`idc.captioning.familiarity`); None if it was never fitted.
         trained_on: training data, for the warning; None if the artifact does not record it.
         attributes: what changed, JSON-able: ``type``, and ``before`` and ``after``, each None or the changed object's
             ``size``, ``color``, ``material`` and ``shape``; each a ``value`` with its ``probability``.
@@ -179,7 +179,8 @@ class Description:
         regions: in which the images differ, the largest first; None if they were not looked for.
         claims, objects_text: what changed by the captioner ``objects``, as data and as its sentence; None if it was not
             asked.
-        captioner: name of the captioner that wrote the caption, where the one that was asked chose it (``auto``).
+        captioner, chosen: name of the captioner that wrote the caption, and why it, where the one that was asked chose
+            it (``auto``).
         doubt: why the captioner itself could not decide whether anything changed; None if it could.
         note: on the images themselves, for the warning; None for usual ones.
     """
@@ -198,6 +199,7 @@ class Description:
     claims: tuple[Claim, ...] | None = None
     objects_text: str | None = None
     captioner: str | None = None
+    chosen: str | None = None
     doubt: str | None = None
     note: str | None = None
 
@@ -211,6 +213,7 @@ class Description:
             **self.best.to_dict(),
             **self.assessment,
             "captioner": self.captioner,
+            "chosen": self.chosen,
             "input_size": self.input_size and self.input_size.to_dict(),
             "attributes": self.attributes,
             "regions": _json_able(self.regions),

@@ -108,7 +108,8 @@ def caption_pair(job: PairJob, geotiffs: ReadGeotiffs | None = None) -> dict[str
 def caption_text(result: dict[str, Any]) -> str:
     """The lines for a terminal, of a result of :func:`caption_pair`: for an unfamiliar pair what `objects` says;
     caption, confidence, verdict and captioner; then the other candidates."""
-    first = f"{result['caption']}  [{assessment_text(result)}; captioner {result['captioner']}]"
+    captioner = result["captioner"] + (f": {result['chosen']}" if result["chosen"] else "")
+    first = f"{result['caption']}  [{assessment_text(result)}; captioner {captioner}]"
     others = [
         f"{candidate['caption']}  [confidence {100 * candidate['confidence']:.0f} %]"
         for candidate in result["candidates"][1:]

@@ -80,12 +80,13 @@ SCHEMA = pa.schema(
         pa.field("objects_text", pa.string()),
         pa.field("candidates", pa.list_(pa.struct(_CANDIDATE))),  # best first, the caption among them
         pa.field("captioner", pa.string(), False),  # the one that captioned the row
+        pa.field("chosen", pa.string()),  # why auto chose it
         pa.field(CHANGE_MAP, pa.binary()),  # a small grey PNG over the image after, if the captioner has maps
         pa.field("error", pa.string()),  # "before: truncated image: ..."; then everything after pair_id is empty
     ]
 )
 
-_VERSION = 8
+_VERSION = 9
 """Incremented when the same input and settings would give other rows."""
 
 
@@ -93,9 +94,10 @@ class CaptionJob(CaptionSettings, AccessConfig):
     """Caption all pairs of an input; every row of it becomes a row of the output."""
 
     artifact: str = AUTO
-    """The captioner: `auto`, for each pair the newest captioner below runs/, or `shipped` if there is none, if it is
-    familiar with the pair, else `objects`; `objects`, which needs no training; `regions`, the same without names of
-    objects; `shipped`, the one that comes with the program; the artifact folder of a training run; or `hf:NAME`."""
+    """The captioner: `auto`, for each pair the newest captioner below runs/ with a familiarity, or if there is none
+    `shipped`, if it knows both images and `objects` does not contradict it, else `objects`; `objects`, which needs no
+    training; `regions`, the same without names of objects; `shipped`, the one that comes with the program; the artifact
+    folder of a training run; or `hf:NAME`."""
     input: str
     """Pairs to caption: a folder of pairs of this project, Parquet (a file or a folder), CSV or JSON lines with the
     columns `before` and `after` (paths, URIs, in Parquet also the bytes), or a folder of images. Path or URI."""

@@ -126,11 +126,14 @@ def supervision_of(system: str, config: dict[str, Any]) -> str | None:
 
 
 def newest_captioner(runs: str = "runs") -> str | None:
-    """The most recently written captioner artifact in a folder of runs; None if there is none."""
+    """The most recently written captioner artifact in a folder of runs whose familiarity was fitted; None if there is
+    none."""
+    from idc.training.artifact import FAMILIARITY
+
     artifacts: list[tuple[float, str]] = []
     for folder, names, _ in os.walk(runs):
         path = Path(folder) / "artifact"
-        if "artifact" in names and (path / "config.json").is_file():
+        if "artifact" in names and (path / FAMILIARITY).is_file() and (path / "config.json").is_file():
             artifacts.append(((path / "config.json").stat().st_mtime, str(path)))
         names[:] = [name for name in names if name not in _NOT_ENTERED and not name.startswith(".")]
     for _, artifact in sorted(artifacts, reverse=True):

@@ -38,7 +38,8 @@ export async function fillResult(answer, pair) {
   const lines = result.candidates.map(({ caption, confidence }) => `${caption} (${percent(confidence)})`);
   $("candidates").replaceChildren(...lines.map((line) => element("li", {}, line)));
   const { model, version, timing, request_id: request } = answer;
-  const captioner = `Captioner: ${result.captioner ?? model}, version ${version}`;
+  const why = result.chosen ? ` (${result.chosen})` : "";
+  const captioner = `Captioner: ${result.captioner ?? model}${why}, version ${version}`;
   $("about").textContent = `${captioner}, ${Math.round(timing.total_ms)} ms, request ${request}`;
 }
 

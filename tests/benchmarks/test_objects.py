@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.objects import judge_claims, true_changes
-from idc.captioning.contract import Claim, ClaimKind
+from benchmarks.objects import judge_description, true_changes
+from idc.captioning.contract import Candidate, Claim, ClaimKind, Description
 
 SYNONYMS = {"man": ["person"], "car": ["vehicle"]}
 LEFT, RIGHT = (0, 0, 20, 50), (80, 0, 100, 50)
@@ -51,12 +51,36 @@ CASES: dict[str, tuple[Sequence[str], Sequence[Claim], str]] = {
 }  # fmt: skip
 
 
+def judge(caption: str, claims: Sequence[Claim], lines: Sequence[str], doubt: str | None = None) -> tuple[str, object]:
+    description = Description((Candidate(caption, -0.1),), claims=tuple(claims), doubt=doubt)
+    return judge_description(description, true_changes(lines), 100, SYNONYMS)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_verdict_of_claims(case: str) -> None:
     lines, claims, expected = CASES[case]
-    verdict, wrong = judge_claims(claims, true_changes(lines), 100, SYNONYMS)
+    verdict, wrong = judge("Something changed." if claims else "Nothing changed.", claims, lines)
     assert verdict == expected
     assert bool(wrong) == (expected == "false")
+
+
+MOVED = "No change was found, but positions differ, as when the camera moves."
+REFUSED = "No single region can be named: too much of the two images differs, or their views do."
+
+
+@pytest.mark.parametrize(
+    ("caption", "lines", "expected"),
+    [
+        (REFUSED, ["changed view"], "refused"), (REFUSED, ["gone car 20 50"], "silent"), (REFUSED, [], "true"),
+        ("The image after is black.", ["changed camera"], "failed camera"),
+        (MOVED, ["changed view"], "true"), (MOVED, ["changed view", "gone car 20 50"], "partly"),
+        (MOVED, ["gone car 20 50"], "silent"), (MOVED, [], "true"),
+    ],
+)  # fmt: skip
+def test_verdict_where_nothing_is_claimed_and_nothing_is_sure(caption: str, lines: list[str], expected: str) -> None:
+    assert judge(caption, [], lines, doubt="it is unsure")[0] == expected
+    if expected != "silent":
+        assert judge("Nothing changed.", [], lines)[0] == ("silent" if lines else "true")
 
 
 def test_every_truth_can_be_read_and_lies_on_its_image() -> None:
@@ -65,6 +89,6 @@ def test_every_truth_can_be_read_and_lies_on_its_image() -> None:
     ]
     changes = [change for pairs in sets.values() for lines in pairs.values() for change in true_changes(lines)]
     assert len(changes) > 100
-    assert all(0 <= value <= 100 for change in changes for value in change.centre)
+    assert all(0 <= value <= 100 for change in changes for value in change.centre or ())
     with pytest.raises(ValueError, match="vanished car"):
         true_changes(["vanished car 1 2"])

@@ -49,7 +49,7 @@ def pairs(seed: int, count: int) -> list[Pair]:
 @pytest.fixture(scope="module")
 def fitted() -> Familiarity:
     return fit_familiarity(
-        *((pair_statistics(*pair) for pair in pairs(seed, count)) for seed, count in ((0, 300), (1, 199)))
+        *((pair_statistics(*pair) for pair in pairs(seed, count)) for seed, count in ((0, 300), (1, 799)))
     )
 
 
@@ -58,19 +58,31 @@ def test_statistics_of_an_image_by_hand() -> None:
     image = np.full((64, 64, 3), 255, np.uint8)
     image[:, :32, 1:] = 0
     values = statistics(image)
-    red, green, blue = values[:48].reshape(3, 4, 4)
-    assert red.tolist() == [[1] * 4] * 4
-    assert green.tolist() == blue.tolist() == [[0, 0, 1, 1]] * 4
-    assert values[48:51] == pytest.approx([0, 0.5, 0.5])  # deviation of each channel
-    assert values[51:54] == pytest.approx([0, 0, 0])  # gradient down
-    assert values[54:57] == pytest.approx([0, 1 / 63, 1 / 63])  # gradient across
-    assert values[57:] == pytest.approx([0.5, 0.5])  # saturation: mean, deviation
+    mean, contrast = 0.6495, 0.3505 + 0.02
+    assert values[:2] == pytest.approx(np.log([mean + 0.02, contrast]), abs=1e-4)
+    assert values[2:9] == pytest.approx([0.299] * 3 + [mean] + [1] * 3, abs=1e-4)  # quantiles of the brightness
+    assert values[9:16] == pytest.approx((values[2:9] - mean) / contrast, abs=1e-3)
+    cells = values[16:64].reshape(4, 4, 3) * contrast + mean
+    assert cells[:, :2] == pytest.approx(np.broadcast_to([1, 0, 0], (4, 2, 3)), abs=1e-3)
+    assert cells[:, 2:] == pytest.approx(np.ones((4, 2, 3)), abs=1e-3)
+    assert values[64:69].tolist() == [0] * 5  # gradients down
+    assert values[69] == pytest.approx(0.701 / contrast / 63, rel=1e-3)  # mean gradient across
+    assert values[89:91] == pytest.approx([0.5, 0.5])  # saturation: mean, deviation
+
+
+def test_statistics_but_those_of_the_brightness_do_not_depend_on_it() -> None:
+    image = scene(np.random.default_rng(0), 64)
+    scaled = [*range(9, 89), *range(91, 96)]
+    for other in (image // 2, image // 4 + 90):
+        differences = np.abs(statistics(other) - statistics(image))
+        assert np.median(differences[scaled]) < 0.1
+        assert differences[:2].max() > 0.6
 
 
 def test_pairs_of_the_domain_are_warned_of_as_often_as_the_threshold_says(fitted: Familiarity) -> None:
     """A conformal p-value is uniform on new pairs of the domain."""
     familiarities = np.array([fitted(before, after) for before, after in pairs(2, 400)])
-    assert familiarities.min() >= 1 / 200
+    assert familiarities.min() >= 1 / 800
     for share in (0.05, 0.2, 0.5):
         assert abs((familiarities <= share).mean() - share) < 0.08
 
@@ -78,11 +90,12 @@ def test_pairs_of_the_domain_are_warned_of_as_often_as_the_threshold_says(fitted
 def test_another_domain_has_the_lowest_familiarity_on_either_side(fitted: Familiarity) -> None:
     random = np.random.default_rng(3)
     inside, outside = scene(random), random.integers(0, 255, (48, 80, 3), dtype=np.uint8)
-    lowest = pytest.approx(1 / 200)
+    lowest = pytest.approx(1 / 800)
     assert fitted(outside, outside) == lowest
     assert fitted(inside, outside) == lowest
     assert fitted(outside, inside) == lowest
     assert fitted(inside, inside) > 0.02
+    assert fitted.share(np.array([0.0, 0.0])) == lowest, "nearer to the mean than any image is"
 
 
 def brighter(seed: int, count: int) -> list[Pair]:
@@ -97,10 +110,12 @@ def test_a_damaged_file_is_refused_with_what_to_do(fitted: Familiarity, tmp_path
     fitted.save(artifact)
     file = artifact / "familiarity.safetensors"
     stored = load_file(file)
-    for broken in ({**stored, "mean": stored["mean"][:-1]}, {"distances": stored["distances"]}):
-        save_file(broken, file)
-        with pytest.raises(ValueError, match=r"run jobs/calibrate\.py --overwrite"):
-            Familiarity.read(artifact)
+    save_file({**stored, "mean": stored["mean"][:-1]}, file)
+    with pytest.warns(UserWarning, match=r"other image statistics .*; run jobs/calibrate\.py --overwrite"):
+        assert Familiarity.read(artifact) is None, "of an earlier version"
+    save_file({"distances": stored["distances"]}, file)
+    with pytest.raises(ValueError, match=r"run jobs/calibrate\.py --overwrite"):
+        Familiarity.read(artifact)
     file.write_bytes(b"{}")
     with pytest.raises(ValueError, match=r"familiarity\.safetensors is damaged"):
         Familiarity.read(artifact)

@@ -134,6 +134,12 @@ def test_each_pair_of_a_batch_goes_to_the_captioner_that_knows_it() -> None:
     befores, afters = pixels(RENDERED[0], BOTTLES[0], RENDERED[1]), pixels(RENDERED[1], BOTTLES[1], RENDERED[0])
     described = captioner.describe(befores, afters, candidates=2, change_map=True)
     assert [each.captioner for each in described] == [SHIPPED, OBJECTS, SHIPPED]
+    known, unknown = "both images are like the training of shipped", "not both images are like the training of shipped"
+    assert [each.chosen for each in described] == [
+        f"{known}, and objects does not object",
+        unknown,
+        described[0].chosen,
+    ]
     shipped = CaptionerLoader(SHIPPED, LoadConfig())()
     for index, alone in enumerate((shipped, untrained_captioner(), shipped)):
         [expected] = alone.describe(befores[index : index + 1], afters[index : index + 1], candidates=2)
@@ -184,6 +190,7 @@ def fields_of(interface: str, command: Command, folder: Path, **settings: Any) -
 def test_every_interface_says_the_same(interface: str, command: Command, folder: Path) -> None:
     fields = fields_of(interface, command, folder)
     assert (fields["caption"], fields["verdict"], fields["captioner"]) == (GONE, "changed", OBJECTS)
+    assert fields["chosen"] == "not both images are like the training of shipped"
     [expected] = untrained_captioner().describe(*([image] for image in pixels(*BOTTLES)))
     assert fields["claims"] == expected.to_dict()["claims"]
     assert [(claim["kind"], claim["object"]) for claim in fields["claims"]] == [("gone", "bottle")]

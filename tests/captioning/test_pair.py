@@ -24,6 +24,7 @@ from idc.config import cli
 from idc.data.images import decode_image, encode_png
 from idc.data.store import iter_rows
 from idc.systems import load_captioner, newest_captioner
+from idc.training.artifact import FAMILIARITY
 from tests.conftest import Command
 from tests.geo import scenes
 from tests.systems.objects.test_regions import BLUE, RED, ground, with_disk
@@ -132,12 +133,13 @@ def test_repeated_names_are_all_names(files: tuple[Path, Path]) -> None:
 
 @pytest.fixture
 def runs(captioner_artifact: Path, tmp_path: Path) -> Path:
-    """``runs/``: an old and a new captioner; and, all written after them, stage 1's artifact, a copy of MLflow's, a
-    damaged one and another program's."""
+    """``runs/``: an old and a new captioner with familiarities; and, all written after them, one without, stage 1's
+    artifact, a copy of MLflow's, a damaged one and another program's."""
     runs = tmp_path / "runs"
     written = {
         "old/artifact": captioner_artifact,
         "sweep/new/artifact": captioner_artifact,
+        "uncalibrated/artifact": captioner_artifact,
         "stage-1/artifact": captioner_artifact.parents[1] / "pretrain" / "artifact",
         "mlartifacts/1/artifact": captioner_artifact,
         "damaged/artifact": captioner_artifact,
@@ -145,6 +147,8 @@ def runs(captioner_artifact: Path, tmp_path: Path) -> Path:
     for age, (name, source) in enumerate(written.items()):
         shutil.copytree(source, runs / name)
         os.utime(runs / name / "config.json", (1e9 + age, 1e9 + age))
+        if name != "uncalibrated/artifact":
+            shutil.copy(ROOT / "idc" / "weights" / "clevr_like" / FAMILIARITY, runs / name)
     (runs / "damaged" / "artifact" / "model.safetensors").unlink()
     (runs / "other" / "artifact").mkdir(parents=True)
     (runs / "other" / "artifact" / "config.json").write_text("{}")
@@ -154,12 +158,17 @@ def runs(captioner_artifact: Path, tmp_path: Path) -> Path:
 def test_the_newest_captioner_below_runs_is_the_trained_one_of_auto(
     runs: Path, files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caption: Caption
 ) -> None:
-    """It has no familiarity, so that all pairs are its own."""
+    """If its familiarity was fitted: no other one takes pairs that nobody knows it to know."""
     assert newest_captioner(str(runs)) == str(runs / "sweep" / "new" / "artifact")
     monkeypatch.chdir(tmp_path)
-    done = caption(*files, "--json")
-    assert json.loads(done.stdout)["captioner"] == json.loads(done.stdout)["artifact"] == "runs/sweep/new/artifact"
-    assert done.stderr == ""
+    answer = json.loads(caption(*files, "--json").stdout)
+    assert answer["captioner"] == answer["artifact"] == "runs/sweep/new/artifact"
+    why = "both images are like the training of {}, and objects does not object"
+    assert answer["chosen"] == why.format("runs/sweep/new/artifact")
+    for folder in ("old", "sweep"):
+        shutil.rmtree(runs / folder)
+    assert newest_captioner(str(runs)) is None
+    assert f"captioner shipped: {why.format('shipped')}]" in caption(*files).stdout
 
 
 def test_two_geotiffs_are_captioned_by_the_one_for_satellite_images(
@@ -177,7 +186,7 @@ def test_two_geotiffs_are_captioned_by_the_one_for_satellite_images(
     plain = tmp_path / "after.png"
     plain.write_bytes(encode_png(scenes.ground(1)[:64, :64]))
     of_both = caption(before, plain, "--json")
-    assert json.loads(of_both.stdout)["artifact"] == "runs/sweep/new/artifact"
+    assert json.loads(of_both.stdout)["chosen"].endswith("runs/sweep/new/artifact")
 
 
 @pytest.mark.parametrize(
@@ -231,8 +240,8 @@ def test_what_differs_is_said_before_the_caption_of_an_unfamiliar_pair(tmp_path:
 def test_the_line_for_a_terminal_has_caption_confidence_and_verdict() -> None:
     one = {"caption": "a cube moved", "confidence": 0.834}
     found = {
-        **one, "familiar": None, "captioner": "runs/x/artifact", "objects_text": None, "verdict": "changed",
-        "verdict_text": None, "changed_probability": 0.971, "candidates": [one, one],
+        **one, "familiar": None, "captioner": "runs/x/artifact", "chosen": None, "objects_text": None,
+        "verdict": "changed", "verdict_text": None, "changed_probability": 0.971, "candidates": [one, one],
     }  # fmt: skip
     assert caption_text(found) == (
         "a cube moved  [confidence 83 %; changed (probability of a change 97 %); captioner runs/x/artifact]\n"

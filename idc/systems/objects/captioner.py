@@ -35,6 +35,7 @@ from idc.systems.objects.comparison import compare
 from idc.systems.objects.detectors import Detector, detector_identity, embedded_installed, load_detector
 from idc.systems.objects.drawn_pairs import is_exact_pair
 from idc.systems.objects.exact import exact_changes
+from idc.systems.objects.frames import dead_frame, exposed, recoloured, small
 from idc.systems.objects.text import reads_text, word_claims
 from idc.systems.objects.wording import (
     INCOMPARABLE,
@@ -49,8 +50,10 @@ from idc.training.artifact import CONFIG, read_artifact, write_artifact
 
 _SIDE = 1600
 """Longer side to which larger photographs are reduced: neither objects nor words need more."""
-_VERSION = 3
+_VERSION = 4
 """Incremented when the same pairs would get other captions: results are stored by the artifact's contents."""
+PICTURE = "picture"
+"""Object of a claim on the image as a whole."""
 _HIDDEN = "positions differ, and a change cannot be told from what the other view hides"
 
 
@@ -91,13 +94,16 @@ class ObjectsCaptioner(Captioner):
     def _described(
         self, before: np.ndarray, after: np.ndarray, counted: np.ndarray | None, change_map: bool
     ) -> Description:
+        if self._config.mode != "exact" and (text := dead_frame(before, after)):
+            difference = np.abs(small(before) - small(after)).mean(axis=2) / 255 if change_map else None
+            return _undecided(text, difference, "one of the images shows nothing")
         if self._config.mode == "exact" or (self._config.mode == "auto" and is_exact_pair(before, after)):
             description = exact_changes(before, after, counted, self._text)
             return description if change_map else replace(description, change_map=None)
-        first, second = (_reduced(image) for image in (before, after))
+        (first, gain), (second, other_gain) = (exposed(_reduced(image)) for image in (before, after))
         if counted is not None and counted.shape != second.shape[:2]:
             counted = cv2.resize(counted.astype(np.uint8), second.shape[1::-1], interpolation=cv2.INTER_NEAREST) > 0
-        description = self._of_photographs(first, second, counted, change_map)
+        description = self._of_photographs(first, second, counted, change_map, gain / other_gain)
         factors = [
             np.divide(full.shape[:2][::-1] * 2, small.shape[:2][::-1] * 2)
             for full, small in ((before, first), (after, second))
@@ -105,18 +111,19 @@ class ObjectsCaptioner(Captioner):
         return _resized_boxes(description, *factors) if (np.array(factors) != 1).any() else description
 
     def _of_photographs(
-        self, before: np.ndarray, after: np.ndarray, counted: np.ndarray | None, change_map: bool
+        self, before: np.ndarray, after: np.ndarray, counted: np.ndarray | None, change_map: bool, brightened: float
     ) -> Description:
+        """``brightened``: by how much more the image before is (:func:`exposed`)."""
         comparison = compare(before, after, counted)
+        comparison = comparison._replace(light=comparison.light * brightened)
         ratio = float(comparison.difference.max()) / comparison.threshold
         values = comparison.difference / (comparison.difference + comparison.threshold) if change_map else None
+        if colours := recoloured(comparison.before, comparison.after):
+            return _of_picture(*colours, before.shape, after.shape, values)
         view = view_clause(comparison.view)
         if not comparison.comparable:
             text = f"{view[:1].upper()}{view[1:]}. What changed in it cannot be told." if view else INCOMPARABLE
-            return Description(
-                (Candidate(text, math.log(0.5)),), change_map=values, regions=(), claims=(),
-                objects_text=text, doubt="the two images are not comparable",
-            )  # fmt: skip
+            return _undecided(text, values, "the two images are not comparable")
         changes = Changes(comparison, before.shape[:2], after.shape[:2])
         named = Named([], [], complete=True)
         if self._detector is not None:
@@ -145,6 +152,23 @@ class ObjectsCaptioner(Captioner):
             (Candidate(text, math.log(max(confidence, 1e-6))),),
             change_map=values, regions=tuple(changes.regions), claims=claims, objects_text=text, doubt=doubt,
         )  # fmt: skip
+
+
+def _undecided(text: str, change_map: np.ndarray | None, doubt: str) -> Description:
+    best = (Candidate(text, math.log(0.5)),)
+    return Description(best, change_map=change_map, regions=(), claims=(), objects_text=text, doubt=doubt)
+
+
+def _of_picture(
+    colours: str, others: str, size: tuple[int, ...], other_size: tuple[int, ...], change_map: np.ndarray | None
+) -> Description:
+    """Of a picture that is in other colours as a whole; within it nothing is compared."""
+    boxes = [(0, 0, width, height) for height, width, _ in (size, other_size)]
+    claim = Claim("changed", PICTURE, 1, "as a whole", *boxes, confidence=1.0, before=colours, after=others)
+    text = f"The whole picture changed from {colours} to {others}; nothing smaller was compared."
+    return Description(
+        (Candidate(text, 0.0),), change_map=change_map, regions=(), claims=(claim,), objects_text=text,
+    )  # fmt: skip
 
 
 def _reduced(image: np.ndarray) -> np.ndarray:

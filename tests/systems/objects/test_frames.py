@@ -1,0 +1,119 @@
+"""Frames that show nothing, pictures in colours that no lamp makes, and dark ones: said as such, of real pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import skimage.data
+
+import serve
+from idc.captioning.objects_config import ObjectsConfig
+from idc.data.images import decode_image
+from idc.systems.objects.captioner import ObjectsCaptioner
+from idc.systems.objects.frames import dead_frame, recoloured
+
+EXAMPLES = Path(serve.__file__).parent / "web" / "examples" / "photographs"
+PICTURES = {
+    **{path.stem: decode_image(path.read_bytes()) for path in sorted(EXAMPLES.glob("*.jpg"))},
+    **{name: getattr(skimage.data, name)() for name in ("astronaut", "chelsea", "coffee", "rocket")},
+}
+BEFORE, AFTER = PICTURES["bottle_00100"], PICTURES["bottle_00260"]
+Change = Callable[[np.ndarray], np.ndarray]
+
+
+def plain(*colour: int) -> Change:
+    return lambda image: np.full_like(image, 0) + np.array(colour, np.uint8)
+
+
+def noisy(image: np.ndarray) -> np.ndarray:
+    return np.random.default_rng(0).normal(4, 3, image.shape).clip(0, 255).astype(np.uint8)
+
+
+def named_black(image: np.ndarray) -> np.ndarray:
+    """A camera without a picture still writes its name and the time."""
+    dark = np.zeros_like(image)
+    return cv2.putText(dark, "CAM 1 12:30", (5, 30), cv2.FONT_HERSHEY_SIMPLEX, image.shape[1] / 900, (255,) * 3, 2)
+
+
+def half(image: np.ndarray) -> np.ndarray:
+    middle = int(0.4 * len(image))
+    return np.concatenate([image[:middle], np.repeat(image[middle : middle + 1], len(image) - middle, axis=0)])
+
+
+DEAD: dict[str, tuple[Change, str]] = {
+    "black": (plain(0, 0, 0), "image {} is black"), "white": (plain(255, 255, 255), "image {} is white"),
+    "grey": (plain(128, 128, 128), "image {} is grey"), "green": (plain(0, 135, 0), "image {} is green"),
+    "blue": (plain(0, 0, 255), "image {} is blue"), "noise of the sensor": (noisy, "image {} is black"),
+    "with a name": (named_black, "image {} is black"),
+    "one row": (lambda image: np.repeat(image[90:91], len(image), axis=0), "image {} is "),
+    "one column": (lambda image: np.repeat(image[:, 90:91], image.shape[1], axis=1), "image {} is "),
+    "from a row on": (half, "lower part of the image {} is "),
+}  # fmt: skip
+SMEARED = ("one row", "one column", "from a row on")
+
+
+@pytest.mark.parametrize("kind", DEAD)
+def test_a_frame_that_shows_nothing_is_said_of_every_picture(kind: str) -> None:
+    change, words = DEAD[kind]
+    for name, picture in PICTURES.items():
+        for role, pair in (("after", (picture, change(picture))), ("before", (change(picture), picture))):
+            said = dead_frame(*pair) or ""
+            assert said.startswith(f"The {words.format(role)}"), name
+            assert said.endswith(("smeared.", " grey.", " white.")) or kind not in SMEARED, "a row may have one colour"
+
+
+def dark(image: np.ndarray) -> np.ndarray:
+    return (image * (20 / image.mean())).astype(np.uint8)
+
+
+def test_pictures_that_show_something_are_not_dead() -> None:
+    for picture in PICTURES.values():
+        assert dead_frame(picture, np.roll(picture, 9, axis=1)) is None
+        assert dead_frame(picture, dark(picture)) is None
+        assert dead_frame(dark(picture), np.zeros_like(picture)) == "The image after is black."
+    page = np.full((400, 600, 3), 255, np.uint8)
+    assert dead_frame(page, cv2.rectangle(page.copy(), (40, 40), (300, 90), (200, 0, 0), -1)) is None, "a drawn thing"
+    assert dead_frame(page, np.zeros_like(page)) is None, "neither shows anything: another colour is what changed"
+
+
+def grey(image: np.ndarray) -> np.ndarray:
+    return cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
+
+
+LOOKS: dict[str, tuple[Change, tuple[str, str] | None]] = {
+    "black and white": (grey, ("colour", "black and white")), "negative": (lambda x: 255 - x, ("positive", "negative")),
+    "channels in another order": (lambda image: image[..., ::-1], ("its colours", "others")),
+    "darker": (lambda image: image // 3, None), "yellow light": (lambda x: (x * [1, 0.9, 0.6]).astype(np.uint8), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_colours_that_no_lamp_makes(look: str) -> None:
+    change, expected = LOOKS[look]
+    for name in ("astronaut", "coffee", "rocket"):
+        picture = PICTURES[name]
+        pair = (np.float32(image / 255) for image in (picture, change(picture)))
+        assert recoloured(*pair) == expected, name
+
+
+def test_a_dead_frame_and_another_look_of_the_picture_are_what_is_said() -> None:
+    captioner = ObjectsCaptioner(ObjectsConfig(text=False))
+    dead, other = captioner.describe(
+        [AFTER, PICTURES["coffee"]], [AFTER * 0, grey(PICTURES["coffee"])], change_map=True
+    )
+    assert (dead.best.caption, dead.verdict, dead.claims) == ("The image after is black.", "unsure", ())
+    assert dead.change_map is not None
+    assert dead.change_map.max() > 0.2
+    assert (other.verdict, [claim.object for claim in other.claims or ()]) == ("changed", ["picture"])
+    assert other.best.caption.startswith("The whole picture changed from colour to black and white;")
+
+
+def test_what_is_gone_is_named_in_a_dark_picture_and_the_light_is_that_of_the_files() -> None:
+    captioner = ObjectsCaptioner(ObjectsConfig(text=False))
+    [both, one] = captioner.describe([dark(BEFORE), BEFORE], [dark(AFTER), dark(AFTER)])
+    assert both.best.caption == "A bottle on the left is gone."
+    assert one.best.caption == "A bottle on the left is gone. The rest of the picture became darker."
