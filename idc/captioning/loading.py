@@ -63,7 +63,7 @@ SHIPPED_FOLDERS = {SHIPPED: CAPTIONER, SHIPPED_SATELLITE: SATELLITE}
 REGISTRY = "models:/"
 """A model of the MLflow registry at ``MLFLOW_TRACKING_URI``: ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``."""
 
-_UNNAMED = frozenset({"object", "region", "picture"})
+_UNNAMED = frozenset({"object", "region", "line", "row", "picture"})
 """Objects of claims of the untrained captioner that name nothing."""
 _SURE = 0.9
 """Confidence from which a name contradicts a trained captioner: of 440 rendered pairs 16 have a weaker one, which takes
