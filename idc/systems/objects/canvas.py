@@ -132,10 +132,10 @@ def _kept_rows(different: np.ndarray) -> tuple[np.ndarray, int]:
     kept, room, left_out = np.zeros(len(counts), bool), max(1, _MOST_PIXELS // max(different.shape[1], 1)), 0
     runs = [run for run in np.split(rows, np.flatnonzero(np.diff(rows) > _CONTEXT) + 1) if len(run)]
     for run in sorted(runs, key=lambda run: -int(counts[run].sum())):
-        end = min(int(run[-1]) + 1, int(run[0]) + room)
+        end = min(int(run[-1]) + 1, int(run[0]) + max(room, 0))
         kept[run[0] : end] = True
         left_out += int((run >= end).sum())
-        room -= end - int(run[0])
+        room -= end - int(run[0]) + 2 * _CONTEXT
     context = np.convolve(kept, np.ones(2 * _CONTEXT + 1), mode="same") > 0 if len(kept) else kept
     kept[0] |= not kept.any()
     return kept | (context[: len(kept)] & (counts == 0)), left_out

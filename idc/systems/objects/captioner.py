@@ -33,13 +33,16 @@ from idc.systems import REGIONS
 from idc.systems.objects.claims import Changes, Named, object_claims, other_regions, region_claims
 from idc.systems.objects.comparison import compare
 from idc.systems.objects.detectors import Detector, detector_identity, embedded_installed, load_detector
-from idc.systems.objects.drawn_pairs import is_exact_pair
+from idc.systems.objects.drawn_pairs import is_exact_pair, is_flat
 from idc.systems.objects.exact import exact_changes
 from idc.systems.objects.frames import dead_frame, exposed, recoloured, small
+from idc.systems.objects.geometry import around, shifted_box, slices_of
 from idc.systems.objects.text import reads_text, word_claims
 from idc.systems.objects.wording import (
     INCOMPARABLE,
     OBJECT,
+    UNNAMED,
+    WORDS,
     light_sentence,
     region_sentence,
     sentence_of,
@@ -50,10 +53,13 @@ from idc.training.artifact import CONFIG, read_artifact, write_artifact
 
 _SIDE = 1600
 """Longer side to which larger photographs are reduced: neither objects nor words need more."""
+_PICTURES, _PICTURE = 3, 96
+"""Number of the claims about a screen of which a picture is looked at, and its shortest side."""
 _VERSION = 4
 """Incremented when the same pairs would get other captions: results are stored by the artifact's contents."""
 PICTURE = "picture"
 """Object of a claim on the image as a whole."""
+_NAMELESS = (*UNNAMED, OBJECT, PICTURE, WORDS)
 _HIDDEN = "positions differ, and a change cannot be told from what the other view hides"
 
 
@@ -98,7 +104,7 @@ class ObjectsCaptioner(Captioner):
             difference = np.abs(small(before) - small(after)).mean(axis=2) / 255 if change_map else None
             return _undecided(text, difference, "one of the images shows nothing")
         if self._config.mode == "exact" or (self._config.mode == "auto" and is_exact_pair(before, after)):
-            description = exact_changes(before, after, counted, self._text)
+            description = self._with_pictures(exact_changes(before, after, counted, self._text), before, after)
             return description if change_map else replace(description, change_map=None)
         (first, gain), (second, other_gain) = (exposed(_reduced(image)) for image in (before, after))
         if counted is not None and counted.shape != second.shape[:2]:
@@ -109,6 +115,34 @@ class ObjectsCaptioner(Captioner):
             for full, small in ((before, first), (after, second))
         ]
         return _resized_boxes(description, *factors) if (np.array(factors) != 1).any() else description
+
+    def _with_pictures(self, description: Description, before: np.ndarray, after: np.ndarray) -> Description:
+        """The description of two drawn images, with the objects that are named in the largest pictures in them."""
+        claims, text = list(description.claims or ()), description.best.caption
+        for claim in claims[:_PICTURES] if self._detector is not None else ():
+            first, second = claim.box_before or claim.box_after, claim.box_after or claim.box_before
+            if claim.object != "region" or claim.kind == "moved" or first is None or second is None:
+                continue
+            margin = max(np.subtract(second[2:], second[:2])) // 2  # what is around a thing names it
+            images = (first, before), (second, after)
+            boxes = [around(box, int(margin), image.shape) for box, image in images]
+            parts = [image[slices_of(box)] for image, box in zip((before, after), boxes, strict=True)]
+            if min(*parts[0].shape[:2], *parts[1].shape[:2]) < _PICTURE or any(map(is_flat, parts)):
+                continue
+            inside = self._of_photographs(*parts, None, change_map=False, brightened=1.0)
+            named = [other for other in inside.claims or () if other.object not in _NAMELESS]
+            if named:
+                claims += [
+                    replace(
+                        other,
+                        box_before=other.box_before and shifted_box(other.box_before, *boxes[0][:2]),
+                        box_after=other.box_after and shifted_box(other.box_after, *boxes[1][:2]),
+                    )
+                    for other in named
+                ]
+                text += f" In the picture {claim.where}: {sentence_of(named, explained=False)}"
+        candidates = (description.best._replace(caption=text),)
+        return replace(description, candidates=candidates, claims=tuple(claims), objects_text=text)
 
     def _of_photographs(
         self, before: np.ndarray, after: np.ndarray, counted: np.ndarray | None, change_map: bool, brightened: float

@@ -45,6 +45,12 @@ def is_exact_pair(before: np.ndarray, after: np.ndarray, canvas: PairCanvas | No
     return not is_lossy(repainted.before, canvas.after)
 
 
+def is_flat(image: np.ndarray) -> bool:
+    """Whether a part of an image is drawn, and no picture in it."""
+    look = _look(image)
+    return look.flat >= _FLAT or look.colours <= _FEW_COLOURS
+
+
 class _Look(NamedTuple):
     """Shares of an image's pixels: equal to those to the right and below; of the 16 most frequent colours. Number of
     colours as a share of that of pixels."""

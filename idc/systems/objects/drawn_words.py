@@ -16,9 +16,9 @@ from idc.systems.objects.geometry import PixelBox, around, box_iou, boxes_overla
 from idc.systems.objects.pixel_changes import codes_of
 from idc.systems.objects.text import lines_on, words_on_line
 
-_MOST_READ = 12
+_MOST_READ = 10
 """Clusters in which words are read, the largest first ..."""
-_MOST_LINES = 24
+_MOST_LINES = 20
 """... and lines, of both images together: a fiftieth of a second each ..."""
 _MOST_PIXELS = 1_200_000
 """... and pixels in which lines are looked for: a third of a second for a million."""

@@ -69,8 +69,6 @@ _PLAIN = 0.6
 """Share of a cluster's pixels that must have a colour for it to be that of the cluster."""
 _ROW = 8
 """Smallest shift, in pixels, that is one by an added or removed row."""
-_OF_LETTERS = 0.25
-"""Share of the different pixels of words that have the colour of the letters; blends at their edges have many."""
 _FILLED = 0.7
 """Share of a box that differs where the ground behind its content does."""
 _ALL = 0.9
@@ -298,9 +296,9 @@ def _words_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster, words
         return claim, words_clause(claim)
     text = f'the words "{_quoted(words.before)}" {where}'
     colours = [_colour(image[slices_of(box)][cluster.mask]) for image in (before, after)]
-    grounds = _grounds(before, cluster) | _grounds(after, cluster)
-    of_letters = min(colour.share for colour in colours) >= _OF_LETTERS
-    if of_letters and colours[0] != colours[1] and not {colours[0].code, colours[1].code} & grounds:
+    # By name: between letters there are blends with the ground.
+    grounds = {_Colour(code, 1.0).name for image in (before, after) for code in _grounds(image, cluster)}
+    if colours[0].code != colours[1].code and not {colours[0].name, colours[1].name} & grounds:
         names = _names(*colours)
         claim = Claim("changed", "words", 1, where, box, box, 1.0, *names)
         return claim, f"{text} changed from {names[0]} to {names[1]}"

@@ -202,7 +202,7 @@ def _equal_patches(before: np.ndarray, after: np.ndarray, different: np.ndarray)
 def _window_codes(image: np.ndarray) -> np.ndarray:
     """A hash of the patch at the right and below each pixel at which a whole one fits."""
     factors = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9  # odd, so that they have inverses modulo 2 ** 64
-    code = codes_of(image) * np.uint64(factors[0])
+    code: np.ndarray = codes_of(image) * np.uint64(factors[0])
     code ^= code >> np.uint64(29)
     # Across, then down: polynomials in a factor, as differences of sums from the edge.
     for length, factor in zip(_PATCH, factors, strict=True):

@@ -61,13 +61,12 @@ def recoloured(before: np.ndarray, after: np.ndarray, pixels: int) -> Recolourin
     terms, weights = np.column_stack([source, np.ones(len(source))]), np.sqrt(counts * clear)[:, None]
     target[~clear] = (terms @ np.linalg.lstsq(terms * weights, target * weights, rcond=None)[0])[~clear]
     large = [at for at in np.argsort(-counts, kind="stable") if became[at] and counts[at] >= _LISTED * pixels]
+    became_codes = [int.from_bytes(rgb.astype(np.uint8).tobytes()) for rgb in target[large]]
+    codes = [int.from_bytes(rgb.astype(np.uint8).tobytes()) for rgb in source[large]]
     colours_of_large = [
-        RecolouredPixels(
-            *(int.from_bytes(values[at].astype(np.uint8).tobytes()) for values in (source, target)),
-            int(counts[at]), bounds_of(first == colours[at]),
-        )
-        for at in large
-    ]  # fmt: skip
+        RecolouredPixels(code, other, int(counts[at]), bounds_of(first == colours[at]))
+        for code, other, at in zip(codes, became_codes, large, strict=True)
+    ]
     repainted = target.round().clip(0, 255).astype(np.uint8)[index.reshape(first.shape)]
     repainted[first == second] = before[first == second]
     return Recolouring(repainted, colours_of_large)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import cv2
 import numpy as np
 import pytest
+from sklearn.datasets import load_sample_image
 
 from idc.captioning.contract import Claim, Description
 from idc.captioning.objects_config import ObjectsConfig
@@ -265,6 +266,21 @@ def test_the_light_that_was_evened_out_is_said_next_to_a_claim() -> None:
     darker = (0.6 * scene()).astype(np.uint8)
     caption = described(darker, scene(("red", LEFT))).best.caption
     assert caption == "A car has appeared on the left. The rest of the picture became brighter."
+
+
+def test_what_is_gone_from_a_picture_on_a_screen_is_named() -> None:
+    photograph = load_sample_image("china.jpg")[:300, :400]
+    pages = [np.full((400, 800, 3), 255, np.uint8) for _ in range(2)]
+    for page, picture in zip(pages, (with_disk(photograph, 200, 150, BLUE, 60), photograph), strict=True):
+        page[50:350, 50:450] = picture
+    captioner = ObjectsCaptioner(ObjectsConfig(text=False))
+    captioner._detector = ColourDetector()  # type: ignore[misc]
+    [description] = captioner.describe(*([page] for page in pages))
+    region, person = description.claims or ()
+    assert (region.object, person.object, person.kind) == ("region", "person", "gone")
+    assert person.box_before is not None
+    assert np.abs(np.subtract(person.box_before, (190, 140, 311, 261))).max() < 8
+    assert description.best.caption.endswith(" In the picture on the left: A person in the middle is no longer there.")
 
 
 def test_of_too_many_detections_the_surest_are_merged() -> None:
