@@ -1,15 +1,18 @@
-// The answer of the server in words: warning, verdict, caption, shares, GeoTIFFs on the ground, candidates.
+// The answer of the server in words: warning, verdict, caption, shares, GeoTIFFs on the ground, details.
 
 import { $, element, loadPicture } from "./dom.js";
 import { classColor, showClaims, showImages, showMap } from "./figures.js";
 
 const VERDICTS = { changed: "Changed", unchanged: "Unchanged", unsure: "Unsure whether anything changed" };
 
+// Texts of a result that have their place; others, such as why `auto` chose its captioner, are details by their names.
+const PLACED = ["caption", "verdict", "verdict_text", "warning", "captioner", "objects_text", "change_map"];
+
 const percent = (share) => `${Math.round(100 * share)} %`;
 
 let geojson = null; // polygons of the displayed result
 
-/** Fills the section with the server's answer for a pair. */
+/** Fills the sections of the answer with the server's answer for a pair. */
 export async function fillResult(answer, pair) {
   const [result] = answer.results;
   const { classes, scene, objects_text: objects } = result;
@@ -39,7 +42,11 @@ export async function fillResult(answer, pair) {
   $("candidates").replaceChildren(...lines.map((line) => element("li", {}, line)));
   const { model, version, timing, request_id: request } = answer;
   const captioner = `Captioner: ${result.captioner ?? model}, version ${version}`;
-  $("about").textContent = `${captioner}, ${Math.round(timing.total_ms)} ms, request ${request}`;
+  const further = Object.entries(result).filter(([name, text]) => typeof text === "string" && !PLACED.includes(name));
+  const about = [captioner, ...further.map((each) => each.join(": ")), `${Math.round(timing.total_ms)} ms`, `request ${request}`];
+  $("about").replaceChildren(...about.map((line) => element("li", {}, line)));
+  const short = (_, value) => (String(value).startsWith("data:") ? "(a picture)" : value);
+  $("json").textContent = JSON.stringify(answer, short, 2);
 }
 
 /** The displayed result in sentences, for screen readers. */
