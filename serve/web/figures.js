@@ -2,6 +2,7 @@
 
 import { $, element, loadPicture } from "./dom.js";
 
+const LINE = 3; // pixels of the line around a box, outside of it
 const MAP_COLOR = [255, 120, 0];
 const CLASS_COLORS = [[255, 214, 0], [235, 20, 60], [0, 170, 255], [170, 90, 255]];
 
@@ -56,8 +57,9 @@ export function showClaims(claims, pair) {
   $("claims").tBodies[0].replaceChildren(...rows);
 }
 
-/** What a claim is about; with `side`, as it is named on that image. */
+/** What a claim is about; with `side`, as it is named on that image, where words can be read. */
 function nameOf({ object, count, kind, ...sides }, side = null) {
+  if (side && object === "words") return "";
   const name = (kind === "replaced" && sides[side]) || object;
   return count > 1 ? `${count} × ${name}` : name;
 }
@@ -72,25 +74,33 @@ function frame(box, { width, height }, kind, number, name) {
   return outline;
 }
 
-/** Moves names to where they cover no box and no other name: around their box, else the number alone at its corner. */
+/** Moves names to where they cover no box and no other name; where there is no room, the number alone. */
 function placeNames(boxes) {
   const area = boxes.getBoundingClientRect();
-  const covered = [...boxes.children].map((box) => box.getBoundingClientRect());
+  const frames = [...boxes.children].map((box) => box.getBoundingClientRect());
+  const covered = frames.map(({ x, y, width, height }) => new DOMRect(x - LINE, y - LINE, width + 2 * LINE, height + 2 * LINE));
   const isFree = (spot) =>
     spot.left >= area.left && spot.top >= area.top && spot.right <= area.right && spot.bottom <= area.bottom &&
     !covered.some((r) => spot.left < r.right && spot.right > r.left && spot.top < r.bottom && spot.bottom > r.top);
-  for (const box of boxes.children) {
-    const name = box.firstChild;
-    name.className = "";
-    const { width, height } = name.getBoundingClientRect();
-    const { left, top, right, bottom } = box.getBoundingClientRect();
-    const corners = [[left, top - height], [right - width, top - height], [left, bottom], [right - width, bottom]];
-    const spots = [...corners, [right, top], [left - width, top]].map(([x, y]) => new DOMRect(x, y, width, height));
-    const spot = spots.find(isFree);
-    if (spot) covered.push(spot);
-    name.className = spot ? "" : "short";
-    Object.assign(name.style, spot ? { left: `${spot.left - left}px`, top: `${spot.top - top}px` } : { left: "", top: "" });
-  }
+  frames.forEach((box, i) => {
+    const name = boxes.children[i].firstChild;
+    let spots;
+    for (const form of ["", "short"]) {
+      name.className = form;
+      spots = spotsAround(covered[i], name.getBoundingClientRect());
+      if (spots.some(isFree)) break;
+    }
+    const spot = spots.find(isFree) ?? spots.at(-1);
+    covered.push(spot);
+    Object.assign(name.style, { left: `${spot.left - box.left}px`, top: `${spot.top - box.top}px` });
+  });
+}
+
+/** Where a name of this size touches a frame from outside: above, below, beside, and at last at a corner. */
+function spotsAround({ left, top, right, bottom }, { width, height }) {
+  const ends = [[left, top - height], [right - width, top - height], [left, bottom], [right - width, bottom]];
+  const sides = [[right, top], [left - width, top], [left - width, top - height]];
+  return [...ends, ...sides].map(([x, y]) => new DOMRect(x, y, width, height));
 }
 
 const resized = new ResizeObserver((entries) => entries.forEach(({ target }) => placeNames(target)));
