@@ -34,23 +34,19 @@ function clearErrors() {
 
 // -- the pair -------------------------------------------------------------------------------------------------------
 
-/** Applies `changes` to the pair; the result and the request of the previous pair are discarded. */
+/** Applies `changes` to the pair and shows it; the result and the request of the previous pair are discarded. */
 function setPair(changes) {
   pair = { ...pair, truth: null, ...changes };
-  discardResult();
-  drawPair();
+  showPair();
 }
 
-function discardResult() {
+function showPair() {
   request?.abort();
   $("waiting").textContent = "";
   clearErrors();
   $("result").hidden = $("more").hidden = true;
-  showImages(pair);
   endDialogue();
-}
-
-function drawPair() {
+  showImages(pair);
   for (const side of SIDES) {
     const image = pair[side];
     document.querySelector(`.slot[data-side=${side}]`).classList.toggle("full", image !== null);
@@ -107,7 +103,7 @@ async function takeExample(urls, truth) {
 
 async function captionShownPair() {
   if (!pair.before || !pair.after) return; // #missing says why
-  discardResult();
+  showPair();
   const current = (request = new AbortController());
   const model = $("model").value;
   $("waiting").textContent = "Captioning …";
@@ -115,7 +111,7 @@ async function captionShownPair() {
   try {
     const answer = await captionPair(pair, model, description(model)?.can_map, current.signal);
     if (typeof description(model)?.can_answer !== "boolean") await readModels(); // the model had to be started first
-    await fillResult(answer, pair);
+    await fillResult(answer, pair, current.signal);
     if (current.signal.aborted) return;
     $("result").hidden = $("more").hidden = false;
     if (description(model)?.can_answer) beginDialogue(pair, model, answer.results[0].caption);
@@ -167,6 +163,6 @@ $("token-form").addEventListener("submit", (event) => {
   askAgain();
 });
 listenToFiles(takeFiles);
-setPair({});
+showPair();
 drawExamples().catch(() => { $("credit").textContent = "The examples cannot be loaded."; });
 readModels().catch(showError);

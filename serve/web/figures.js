@@ -13,13 +13,13 @@ export const classColor = (number) => CLASS_COLORS[(number - 1) % CLASS_COLORS.l
 export function showImages(images) {
   for (const stage of document.querySelectorAll(".stage")) {
     const image = images[stage.dataset.image];
-    const picture = stage.querySelector("img");
+    const [picture, hint] = ["img", ".hint"].map((selector) => stage.querySelector(selector));
     picture.hidden = !image?.url;
     if (image?.url) picture.src = image.url;
-    const unseen = "This browser cannot show the format of the image; the server can read it.";
-    stage.querySelector(".hint").textContent = image ? (image.url ? "" : unseen) : "Choose or drop an image.";
-    stage.style.setProperty("--ratio", image?.width ? image.width / image.height : 2);
-    $("slots").style.setProperty("--frame", stage.style.getPropertyValue("--ratio")); // at last of the image after
+    else hint.textContent = image ? "This browser cannot show this format; the server can read it." : "Choose or drop an image.";
+    const ratio = image?.width ? image.width / image.height : 2;
+    stage.style.setProperty("--ratio", ratio);
+    $("slots").style.setProperty(`--ratio-${stage.dataset.image}`, ratio);
   }
   const visible = Boolean(images.before?.url && images.after?.url);
   offer("slider", visible, visible && $("show-slider").checked);
@@ -79,28 +79,24 @@ function placeNames(boxes) {
   const area = boxes.getBoundingClientRect();
   const frames = [...boxes.children].map((box) => box.getBoundingClientRect());
   const covered = frames.map(({ x, y, width, height }) => new DOMRect(x - LINE, y - LINE, width + 2 * LINE, height + 2 * LINE));
-  const isFree = (spot) =>
-    spot.left >= area.left && spot.top >= area.top && spot.right <= area.right && spot.bottom <= area.bottom &&
-    !covered.some((r) => spot.left < r.right && spot.right > r.left && spot.top < r.bottom && spot.bottom > r.top);
+  const overlap = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+  const inside = (a, b) => a.left >= b.left && a.right <= b.right && a.top >= b.top && a.bottom <= b.bottom;
+  const isFree = (spot) => inside(spot, area) && !covered.some((other) => overlap(spot, other));
   frames.forEach((box, i) => {
     const name = boxes.children[i].firstChild;
-    let spots;
-    for (const form of ["", "short"]) {
+    const { left, top, right, bottom } = covered[i];
+    const spots = ["", "short"].flatMap((form) => {
       name.className = form;
-      spots = spotsAround(covered[i], name.getBoundingClientRect());
-      if (spots.some(isFree)) break;
-    }
-    const spot = spots.find(isFree) ?? spots.at(-1);
+      const { width, height } = name.getBoundingClientRect();
+      const [above, before] = [top - height, left - width];
+      const points = [[left, above], [right - width, above], [left, bottom], [right - width, bottom], [right, top], [before, top]];
+      return [...points, [before, above]].map(([x, y]) => ({ form, spot: new DOMRect(x, y, width, height) }));
+    });
+    const { form, spot } = spots.find((each) => isFree(each.spot)) ?? spots.at(-1); // else outside of the corner
     covered.push(spot);
+    name.className = form;
     Object.assign(name.style, { left: `${spot.left - box.left}px`, top: `${spot.top - box.top}px` });
   });
-}
-
-/** Where a name of this size touches a frame from outside: above, below, beside, and at last at a corner. */
-function spotsAround({ left, top, right, bottom }, { width, height }) {
-  const ends = [[left, top - height], [right - width, top - height], [left, bottom], [right - width, bottom]];
-  const sides = [[right, top], [left - width, top], [left - width, top - height]];
-  return [...ends, ...sides].map(([x, y]) => new DOMRect(x, y, width, height));
 }
 
 const resized = new ResizeObserver((entries) => entries.forEach(({ target }) => placeNames(target)));
@@ -116,13 +112,11 @@ $("slider").addEventListener("input", () => {
 // -- the change map -------------------------------------------------------------------------------------------------
 
 /**
- * Draws the grey values of a change map as opacity of one color. With `classes`, each pixel has the color of its class:
+ * The grey values of a change map as opacity of one color. With `classes`, each pixel has the color of its class:
  * `classes.map` is a picture over the same place whose grey values are numbers of classes, and 0 where nothing changed.
  */
-export async function showMap(url, classes) {
-  $("map").hidden = !url;
-  offer("map", Boolean(url), !document.querySelector(".boxes > div")); // boxes are clearer than a map
-  if (!url) return;
+export async function readMap(url, classes) {
+  if (!url) return null;
   const { width, height, values } = await greyValues(url);
   const numbers = classes && (await greyValues(classes.map, { width, height })).values;
   const pixels = new ImageData(width, height);
@@ -130,7 +124,15 @@ export async function showMap(url, classes) {
     const color = numbers === null ? MAP_COLOR : numbers[i] && classColor(numbers[i]);
     if (color) pixels.data.set([...color, value], 4 * i);
   });
-  Object.assign($("map"), { width, height });
+  return pixels;
+}
+
+/** Shows a map over the image after, at once only where no boxes are, which are clearer; null for none. */
+export function showMap(pixels) {
+  $("map").hidden = !pixels;
+  offer("map", Boolean(pixels), !document.querySelector(".boxes > div"));
+  if (!pixels) return;
+  Object.assign($("map"), { width: pixels.width, height: pixels.height });
   $("map").getContext("2d").putImageData(pixels, 0, 0);
 }
 

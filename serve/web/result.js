@@ -1,7 +1,7 @@
 // The answer of the server in words: warning, verdict, caption, shares, GeoTIFFs on the ground, details.
 
 import { $, element, loadPicture } from "./dom.js";
-import { classColor, showClaims, showImages, showMap } from "./figures.js";
+import { classColor, readMap, showClaims, showImages, showMap } from "./figures.js";
 
 const VERDICTS = { changed: "Changed", unchanged: "Unchanged", unsure: "Unsure whether anything changed" };
 
@@ -12,16 +12,17 @@ const percent = (share) => `${Math.round(100 * share)} %`;
 
 let geojson = null; // polygons of the displayed result
 
-/** Fills the sections of the answer with the server's answer for a pair. */
-export async function fillResult(answer, pair) {
+/** Fills the sections of the answer with the server's answer for a pair, unless the reader turns to another one. */
+export async function fillResult(answer, pair, signal) {
   const [result] = answer.results;
   const { classes, scene, objects_text: objects } = result;
   // Browsers show no TIFF: of a pair of GeoTIFFs the server sends pictures.
   const pictures = scene ? [scene.before, scene.after].map(pictureOfServer) : [pair.before, pair.after];
-  const [before, after] = await Promise.all(pictures);
+  const [before, after, map] = await Promise.all([...pictures, readMap(result.change_map, classes)]);
+  if (signal.aborted) return;
   showImages({ before, after });
   showClaims(result.claims ?? [], pair);
-  await showMap(result.change_map, classes);
+  showMap(map);
   $("result").dataset.verdict = result.verdict ?? "";
   $("result").classList.toggle("unfamiliar", result.familiar === false);
   $("warning").textContent = result.warning ?? "";

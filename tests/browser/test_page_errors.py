@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Route, expect
 
-from tests.browser.conftest import RENDERED, Visit, describe
+from tests.browser.conftest import BOTTLES, RENDERED, Visit, describe
 from tests.browser.driving import drop
 from tests.serve.command import Command
 from tests.serve.waiting import until
@@ -96,6 +96,31 @@ def test_another_pair_cancels_the_request_of_the_first(visit: Visit) -> None:
     expect(page.locator("#error")).to_have_text("")
     page.locator("#ask").click()
     expect(page.locator("#caption")).to_have_text(describe(RENDERED[::-1]).best.caption)
+
+
+HOLD_PICTURES = """() => {
+  const decode = HTMLImageElement.prototype.decode;
+  window.held = [];
+  HTMLImageElement.prototype.decode = async function () {
+    if (this.src.startsWith("data:")) await new Promise((release) => held.push(release));
+    return decode.call(this);
+  };
+}"""
+"""Pictures of the server are decoded when ``held`` is called."""
+
+
+def test_an_answer_that_is_still_being_drawn_is_not_drawn_over_another_pair(visit: Visit) -> None:
+    page = visit()
+    page.evaluate(HOLD_PICTURES)
+    drop(page, "main", *BOTTLES)
+    page.wait_for_function("() => held.length === 1")  # the change map
+    page.locator("#swap").click()
+    page.evaluate("async () => { held[0](); await new Promise((done) => setTimeout(done)); }")
+    drop(page, "[data-side=before]", RENDERED[0])
+    expect(page.locator("#before-name")).to_contain_text(RENDERED[0].name)
+    expect(page.locator(".boxes > div")).to_have_count(0)
+    expect(page.locator("#map")).to_be_hidden()
+    expect(page.locator("#result")).to_be_hidden()
 
 
 def test_a_token_is_asked_for_sent_with_each_request_and_stored_nowhere(visit: Visit) -> None:
