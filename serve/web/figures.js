@@ -2,7 +2,6 @@
 
 import { $, element, loadPicture } from "./dom.js";
 
-const LINE = 3; // pixels of the line around a box, outside of it
 const MAP_COLOR = [255, 120, 0];
 const CLASS_COLORS = [[255, 214, 0], [235, 20, 60], [0, 170, 255], [170, 90, 255]];
 
@@ -13,10 +12,11 @@ export const classColor = (number) => CLASS_COLORS[(number - 1) % CLASS_COLORS.l
 export function showImages(images) {
   for (const stage of document.querySelectorAll(".stage")) {
     const image = images[stage.dataset.image];
-    const [picture, hint] = ["img", ".hint"].map((selector) => stage.querySelector(selector));
+    const picture = stage.querySelector("img");
     picture.hidden = !image?.url;
     if (image?.url) picture.src = image.url;
-    else hint.textContent = image ? "This browser cannot show this format; the server can read it." : "Choose or drop an image.";
+    const hint = image ? "This browser cannot show this format; the server can read it." : "Choose or drop an image.";
+    stage.querySelector(".hint").textContent = image?.url ? "" : hint;
     const ratio = image?.width ? image.width / image.height : 2;
     stage.style.setProperty("--ratio", ratio);
     $("slots").style.setProperty(`--ratio-${stage.dataset.image}`, ratio);
@@ -78,10 +78,10 @@ function frame(box, { width, height }, kind, number, name) {
 function placeNames(boxes) {
   const area = boxes.getBoundingClientRect();
   const frames = [...boxes.children].map((box) => box.getBoundingClientRect());
-  const covered = frames.map(({ x, y, width, height }) => new DOMRect(x - LINE, y - LINE, width + 2 * LINE, height + 2 * LINE));
+  const covered = frames.map(({ x, y, width, height }) => new DOMRect(x - 3, y - 3, width + 6, height + 6)); // + line
   const overlap = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
   const inside = (a, b) => a.left >= b.left && a.right <= b.right && a.top >= b.top && a.bottom <= b.bottom;
-  const isFree = (spot) => inside(spot, area) && !covered.some((other) => overlap(spot, other));
+  const isFree = ({ spot }) => inside(spot, area) && !covered.some((other) => overlap(spot, other));
   frames.forEach((box, i) => {
     const name = boxes.children[i].firstChild;
     const { left, top, right, bottom } = covered[i];
@@ -89,10 +89,11 @@ function placeNames(boxes) {
       name.className = form;
       const { width, height } = name.getBoundingClientRect();
       const [above, before] = [top - height, left - width];
-      const points = [[left, above], [right - width, above], [left, bottom], [right - width, bottom], [right, top], [before, top]];
-      return [...points, [before, above]].map(([x, y]) => ({ form, spot: new DOMRect(x, y, width, height) }));
+      const over = [[left, above], [right - width, above], [left, bottom], [right - width, bottom]];
+      const points = [...over, [right, top], [before, top], [before, above]];
+      return points.map(([x, y]) => ({ form, spot: new DOMRect(x, y, width, height) }));
     });
-    const { form, spot } = spots.find((each) => isFree(each.spot)) ?? spots.at(-1); // else outside of the corner
+    const { form, spot } = spots.find(isFree) ?? spots.at(-1); // else outside of the corner
     covered.push(spot);
     name.className = form;
     Object.assign(name.style, { left: `${spot.left - box.left}px`, top: `${spot.top - box.top}px` });

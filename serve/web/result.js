@@ -44,10 +44,11 @@ export async function fillResult(answer, pair, signal) {
   const { model, version, timing, request_id: request } = answer;
   const captioner = `Captioner: ${result.captioner ?? model}, version ${version}`;
   const further = Object.entries(result).filter(([name, text]) => typeof text === "string" && !PLACED.includes(name));
-  const about = [captioner, ...further.map((each) => each.join(": ")), `${Math.round(timing.total_ms)} ms`, `request ${request}`];
+  const time = `${Math.round(timing.total_ms)} ms, request ${request}`;
+  const about = [captioner, ...further.map((each) => each.join(": ")), time];
   $("about").replaceChildren(...about.map((line) => element("li", {}, line)));
-  const short = (_, value) => (String(value).startsWith("data:") ? "(a picture)" : value);
-  $("json").textContent = JSON.stringify(answer, short, 2);
+  const withoutPicture = (_, value) => (value?.startsWith?.("data:") ? "(a picture)" : value);
+  $("json").textContent = JSON.stringify(answer, withoutPicture, 2);
 }
 
 /** The displayed result in sentences, for screen readers. */
