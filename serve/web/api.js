@@ -1,10 +1,14 @@
 // Requests to the server. Addresses are relative to the page, so that it may be served under any prefix.
 
-/** An error in words for the reader; `side` is "before" or "after" if one image is the cause. */
+/**
+ * An error in words for the reader; `side` is "before" or "after" if one image is the cause. `status` is 0 without an
+ * answer, and `passing` if the same request may succeed later.
+ */
 export class RequestError extends Error {
-  constructor(message, status = 0) {
+  constructor(message, status = 400) {
     super(message);
     this.status = status;
+    this.passing = [0, 408, 429].includes(status) || status >= 500;
     this.side = /^(before|after): /.exec(message)?.[1] ?? null;
   }
 }
@@ -69,7 +73,7 @@ async function request(path, { headers = {}, ...options } = {}) {
   try {
     response = await fetch(path, { ...options, headers: { ...headers, ...authorization } });
   } catch {
-    throw new RequestError("The server cannot be reached. Check that it is running, then try again.");
+    throw new RequestError("The server cannot be reached. Check that it is running, then try again.", 0);
   }
   const body = await response.json().catch(() => null); // a proxy may answer with an HTML page
   if (response.ok && body) return body;

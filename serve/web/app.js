@@ -3,6 +3,7 @@
 import { RequestError, captionPair, listModels, setToken } from "./api.js";
 import { beginDialogue, endDialogue } from "./dialogue.js";
 import { $, element } from "./dom.js";
+import { showImages } from "./figures.js";
 import { listenToFiles, orderFiles, readImage } from "./images.js";
 import { announceResult, fillResult } from "./result.js";
 
@@ -15,7 +16,7 @@ let models = []; // descriptions by the server, the default first
 
 // -- errors ---------------------------------------------------------------------------------------------------------
 
-/** Shows an error: below the image that is its cause, or below the button; a missing token by its form. */
+/** Shows an error: above the image that is its cause, or in place of the answer; a missing token by its form. */
 function showError(error) {
   if (error.status === 401) {
     $("token-form").hidden = false;
@@ -23,40 +24,37 @@ function showError(error) {
   }
   const line = $(error.status === 401 ? "token-error" : error.side ? `${error.side}-error` : "error");
   line.textContent = error.message.replace(/^(before|after): /, (_, side) => `${pair[side].name}: `);
+  $("retry").hidden = line !== $("error") || !error.passing;
 }
 
 function clearErrors() {
   for (const line of document.querySelectorAll(".error")) line.textContent = "";
+  $("retry").hidden = true;
 }
 
 // -- the pair -------------------------------------------------------------------------------------------------------
 
-/** Applies `changes` to the pair; the result and the request of the previous pair are discarded. */
+/** Applies `changes` to the pair and shows it; the result and the request of the previous pair are discarded. */
 function setPair(changes) {
   pair = { ...pair, truth: null, ...changes };
-  discardResult();
-  drawPair();
+  showPair();
 }
 
-function discardResult() {
+function showPair() {
   request?.abort();
   $("waiting").textContent = "";
   clearErrors();
-  $("result").hidden = true;
+  $("result").hidden = $("more").hidden = true;
   endDialogue();
-}
-
-function drawPair() {
+  showImages(pair);
   for (const side of SIDES) {
     const image = pair[side];
-    const slot = document.querySelector(`.slot[data-side=${side}]`);
-    slot.classList.toggle("full", image !== null);
-    slot.querySelector("img").hidden = !image?.url;
-    if (image?.url) slot.querySelector("img").src = image.url;
+    document.querySelector(`.slot[data-side=${side}]`).classList.toggle("full", image !== null);
     const size = image?.url ? `${image.width} × ${image.height}` : "a format that this browser cannot show";
     $(`${side}-name`).textContent = image ? `${image.name}, ${size}` : "";
   }
   const missing = SIDES.filter((side) => pair[side] === null);
+  $("lead").hidden = missing.length === 0;
   // Not `disabled`: such a button gets no focus, so that screen readers could not read the reason.
   $("ask").setAttribute("aria-disabled", missing.length > 0);
   $("swap").setAttribute("aria-disabled", missing.length === 2);
@@ -105,19 +103,20 @@ async function takeExample(urls, truth) {
 
 async function captionShownPair() {
   if (!pair.before || !pair.after) return; // #missing says why
-  discardResult();
+  showPair();
   const current = (request = new AbortController());
   const model = $("model").value;
   $("waiting").textContent = "Captioning …";
+  $("answer").scrollIntoView({ block: "nearest" });
   try {
     const answer = await captionPair(pair, model, description(model)?.can_map, current.signal);
     if (typeof description(model)?.can_answer !== "boolean") await readModels(); // the model had to be started first
-    await fillResult(answer, pair);
+    await fillResult(answer, pair, current.signal);
     if (current.signal.aborted) return;
-    $("result").hidden = false;
+    $("result").hidden = $("more").hidden = false;
     if (description(model)?.can_answer) beginDialogue(pair, model, answer.results[0].caption);
-    $("waiting").textContent = ""; // before scrolling, because this line moves what is below
-    $("result").scrollIntoView({ block: "start" });
+    $("waiting").textContent = "";
+    $("answer").scrollIntoView({ block: "nearest" });
     announceResult();
   } catch (error) {
     if (current.signal.aborted) return;
@@ -136,6 +135,19 @@ async function readModels() {
   if (chosen) $("model").value = chosen;
 }
 
+/** Asks again from the start, where the server was absent or refused. */
+async function askAgain() {
+  clearErrors();
+  try {
+    await readModels();
+  } catch (error) {
+    return showError(error);
+  }
+  $("token-form").hidden = true;
+  $("ask").focus();
+  await captionShownPair();
+}
+
 // -- controls -------------------------------------------------------------------------------------------------------
 
 $("ask").addEventListener("click", captionShownPair);
@@ -143,21 +155,14 @@ $("model").addEventListener("change", captionShownPair);
 $("swap").addEventListener("click", () => {
   if (pair.before || pair.after) setPair({ before: pair.after, after: pair.before }); // else #missing says why not
 });
-$("token-form").addEventListener("submit", async (event) => {
+$("retry").addEventListener("click", askAgain);
+$("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  clearErrors();
   setToken($("token").value.trim());
-  try {
-    await readModels();
-  } catch (error) {
-    return showError(error);
-  }
   $("token").value = "";
-  $("token-form").hidden = true;
-  $("ask").focus();
-  await captionShownPair();
+  askAgain();
 });
 listenToFiles(takeFiles);
-drawPair();
+showPair();
 drawExamples().catch(() => { $("credit").textContent = "The examples cannot be loaded."; });
 readModels().catch(showError);

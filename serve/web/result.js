@@ -1,24 +1,28 @@
-// The answer of the server in words: warning, verdict, caption, shares, GeoTIFFs on the ground, candidates.
+// The answer of the server in words: warning, verdict, caption, shares, GeoTIFFs on the ground, details.
 
 import { $, element, loadPicture } from "./dom.js";
-import { classColor, showClaims, showImages, showMap } from "./figures.js";
+import { classColor, readMap, showClaims, showImages, showMap } from "./figures.js";
 
 const VERDICTS = { changed: "Changed", unchanged: "Unchanged", unsure: "Unsure whether anything changed" };
+
+// Texts of a result that have their place; others, such as why `auto` chose its captioner, are details by their names.
+const PLACED = ["caption", "verdict", "verdict_text", "warning", "captioner", "objects_text", "change_map"];
 
 const percent = (share) => `${Math.round(100 * share)} %`;
 
 let geojson = null; // polygons of the displayed result
 
-/** Fills the section with the server's answer for a pair. */
-export async function fillResult(answer, pair) {
+/** Fills the sections of the answer with the server's answer for a pair, unless the reader turns to another one. */
+export async function fillResult(answer, pair, signal) {
   const [result] = answer.results;
   const { classes, scene, objects_text: objects } = result;
   // Browsers show no TIFF: of a pair of GeoTIFFs the server sends pictures.
   const pictures = scene ? [scene.before, scene.after].map(pictureOfServer) : [pair.before, pair.after];
-  const [before, after] = await Promise.all(pictures);
+  const [before, after, map] = await Promise.all([...pictures, readMap(result.change_map, classes)]);
+  if (signal.aborted) return;
   showImages({ before, after });
   showClaims(result.claims ?? [], pair);
-  await showMap(result.change_map, classes);
+  showMap(map);
   $("result").dataset.verdict = result.verdict ?? "";
   $("result").classList.toggle("unfamiliar", result.familiar === false);
   $("warning").textContent = result.warning ?? "";
@@ -38,9 +42,13 @@ export async function fillResult(answer, pair) {
   const lines = result.candidates.map(({ caption, confidence }) => `${caption} (${percent(confidence)})`);
   $("candidates").replaceChildren(...lines.map((line) => element("li", {}, line)));
   const { model, version, timing, request_id: request } = answer;
-  const why = result.chosen ? ` (${result.chosen})` : "";
-  const captioner = `Captioner: ${result.captioner ?? model}${why}, version ${version}`;
-  $("about").textContent = `${captioner}, ${Math.round(timing.total_ms)} ms, request ${request}`;
+  const captioner = `Captioner: ${result.captioner ?? model}, version ${version}`;
+  const further = Object.entries(result).filter(([name, text]) => typeof text === "string" && !PLACED.includes(name));
+  const time = `${Math.round(timing.total_ms)} ms, request ${request}`;
+  const about = [captioner, ...further.map((each) => each.join(": ")), time];
+  $("about").replaceChildren(...about.map((line) => element("li", {}, line)));
+  const withoutPicture = (_, value) => (value?.startsWith?.("data:") ? "(a picture)" : value);
+  $("json").textContent = JSON.stringify(answer, withoutPicture, 2);
 }
 
 /** The displayed result in sentences, for screen readers. */

@@ -24,9 +24,11 @@ def usage(page: Page, examples: list[int]) -> Iterator[tuple[bytes, int]]:
     yield page.screenshot(), 1200
     for number in examples:
         page.locator("#examples button").nth(number - 1).click()
+        page.locator("#waiting").filter(has_text="Captioning").wait_for()
         page.locator("#result").wait_for()
         page.mouse.move(0, 0)
         yield page.screenshot(), 3000
+    page.locator("#show-slider").check()
     for share in (10, 30, 50, 70, 90, 50):
         page.locator("#slider").fill(str(share))
         yield page.screenshot(), 250

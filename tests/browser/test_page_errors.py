@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, Route, expect
 
-from tests.browser.conftest import RENDERED, Visit, describe
+from tests.browser.conftest import BOTTLES, RENDERED, Visit, describe
 from tests.browser.driving import drop
 from tests.serve.command import Command
 from tests.serve.waiting import until
@@ -54,6 +54,7 @@ def test_an_image_that_cannot_be_read_is_explained_at_its_slot(visit: Visit, tmp
     expect(page.locator("#before-error")).to_contain_text("6000 x 5000 pixels; the limit is 25,000,000")
     drop(page, "main", *RENDERED, tmp_path / "wide.png")
     expect(page.locator("#error")).to_contain_text("3 files at once")
+    expect(page.locator("#retry")).to_be_hidden()
     drop(page, "[data-side=before]", RENDERED[0])
     page.locator("#ask").click()
     expect(page.locator("#caption")).to_have_text(describe(RENDERED).best.caption)
@@ -65,9 +66,10 @@ def test_an_image_that_cannot_be_read_is_explained_at_its_slot(visit: Visit, tmp
     [
         (refuse(503, "too many requests are waiting", **{"Retry-After": "7"}), "are waiting. Try again in 7 s."),
         (lambda route: route.fulfill(status=502, body="<h1>Bad gateway</h1>"), "cannot be used (status 502)"),
+        (refuse(504, "no caption was available within 60 s"), "no caption was available within 60 s"),
         (lambda route: route.abort(), "The server cannot be reached."),
     ],
-    ids=["busy", "no JSON", "absent"],
+    ids=["busy", "no JSON", "late", "absent"],
 )
 def test_a_server_that_does_not_caption_is_explained(
     answer: Callable[[Route], None], message: str, visit: Visit
@@ -76,9 +78,11 @@ def test_a_server_that_does_not_caption_is_explained(
     page.route("**/v1/captions", answer, times=1)
     drop(page, "main", *RENDERED)
     expect(page.locator("#error")).to_contain_text(message)
-    page.locator("#ask").click()
+    expect(page.locator("#before-name")).to_contain_text(RENDERED[0].name)
+    page.get_by_role("button", name="Try again").click()
     expect(page.locator("#caption")).to_have_text(describe(RENDERED).best.caption)
     expect(page.locator("#error")).to_have_text("")
+    expect(page.locator("#retry")).to_be_hidden()
 
 
 def test_another_pair_cancels_the_request_of_the_first(visit: Visit) -> None:
@@ -92,6 +96,31 @@ def test_another_pair_cancels_the_request_of_the_first(visit: Visit) -> None:
     expect(page.locator("#error")).to_have_text("")
     page.locator("#ask").click()
     expect(page.locator("#caption")).to_have_text(describe(RENDERED[::-1]).best.caption)
+
+
+HOLD_PICTURES = """() => {
+  const decode = HTMLImageElement.prototype.decode;
+  window.held = [];
+  HTMLImageElement.prototype.decode = async function () {
+    if (this.src.startsWith("data:")) await new Promise((release) => held.push(release));
+    return decode.call(this);
+  };
+}"""
+"""Pictures of the server are decoded when ``held`` is called."""
+
+
+def test_an_answer_that_is_still_being_drawn_is_not_drawn_over_another_pair(visit: Visit) -> None:
+    page = visit()
+    page.evaluate(HOLD_PICTURES)
+    drop(page, "main", *BOTTLES)
+    page.wait_for_function("() => held.length === 1")  # the change map
+    page.locator("#swap").click()
+    page.evaluate("async () => { held[0](); await new Promise((done) => setTimeout(done)); }")
+    drop(page, "[data-side=before]", RENDERED[0])
+    expect(page.locator("#before-name")).to_contain_text(RENDERED[0].name)
+    expect(page.locator(".boxes > div")).to_have_count(0)
+    expect(page.locator("#map")).to_be_hidden()
+    expect(page.locator("#result")).to_be_hidden()
 
 
 def test_a_token_is_asked_for_sent_with_each_request_and_stored_nowhere(visit: Visit) -> None:
@@ -126,7 +155,8 @@ def test_a_model_that_is_not_started_may_refuse_a_map_and_may_answer_questions(v
     page.route("**/v1/captions", refuse_maps)
     drop(page, "main", *RENDERED)
     expect(page.locator("#dialogue")).to_be_visible()
-    expect(page.locator("#map-figure")).to_be_hidden()
+    expect(page.locator("#map")).to_be_hidden()
+    expect(page.get_by_label("Change map", exact=True)).to_be_hidden()
     expect(page.locator("#error")).to_have_text("")
 
 
