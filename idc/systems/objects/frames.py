@@ -31,6 +31,8 @@ at most this share of it. Of 153 real pairs none is near both."""
 _CELLS, _EVERYWHERE = 8, 0.5
 """Cells per side, and the share of them in which a lamp leaves half of that error: where one coloured thing came, went
 or was painted, the others are as before."""
+_STEP = 0.004
+"""A grey level: errors below it count as one."""
 _NEGATIVE = -0.7
 """Correlation of the brightness up to which one picture is the negative of the other."""
 _GREY = 0.06
@@ -111,9 +113,9 @@ def _unexplained(values: np.ndarray, others: np.ndarray) -> np.ndarray:
     """What a linear map of ``values`` (N, M) leaves of ``others``; what changed counts little."""
     terms = np.column_stack([values, np.ones(len(values))])
     weights = np.ones(len(values))
-    for _ in range(4):
+    for _ in range(12):
         root = np.sqrt(weights)
         rest = others - terms @ np.linalg.lstsq(terms * root[:, None], (others.T * root).T, rcond=None)[0]
         errors = np.linalg.norm(rest.reshape(len(rest), -1), axis=1)
-        weights = 1 / np.maximum(errors, np.median(errors) + 1e-3)
+        weights = 1 / np.maximum(errors, _STEP)
     return rest
