@@ -35,7 +35,7 @@ from idc.systems.objects.comparison import compare
 from idc.systems.objects.detectors import Detector, detector_identity, embedded_installed, load_detector
 from idc.systems.objects.drawn_pairs import is_exact_pair, is_flat
 from idc.systems.objects.exact import exact_changes
-from idc.systems.objects.frames import dead_frame, exposed, recoloured, small
+from idc.systems.objects.frames import dead_frame, exposed, other_colours, small
 from idc.systems.objects.geometry import around, shifted_box, slices_of
 from idc.systems.objects.text import reads_text, word_claims
 from idc.systems.objects.wording import (
@@ -152,7 +152,7 @@ class ObjectsCaptioner(Captioner):
         comparison = comparison._replace(light=comparison.light * brightened)
         ratio = float(comparison.difference.max()) / comparison.threshold
         values = comparison.difference / (comparison.difference + comparison.threshold) if change_map else None
-        if colours := recoloured(comparison.before, comparison.after):
+        if colours := other_colours(comparison.before, comparison.after):
             return _of_picture(*colours, before.shape, after.shape, values)
         view = view_clause(comparison.view)
         if not comparison.comparable:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from idc.systems.objects.canvas import PairCanvas, canvas_of
+from idc.systems.objects.frames import exposed
 from idc.systems.objects.pixel_changes import codes_of, is_lossy
 from idc.systems.objects.recolouring import recoloured
 from idc.systems.objects.wording import sampled
@@ -32,7 +33,9 @@ def is_exact_pair(before: np.ndarray, after: np.ndarray, canvas: PairCanvas | No
     """Whether two images are compared pixel by pixel, for what they are: drawn ones, or screens with photographs of
     which parts are exactly equal. A compressed or enlarged copy of the other one is compared as a photograph."""
     looks = [_look(image) for image in (before, after)]
-    drawn = all(look.flat >= _FLAT and look.frequent >= _FREQUENT for look in looks)
+    # A dark photograph has few levels, so that it is as flat as a drawing.
+    usual = all(exposed(image)[1] == 1 for image in (before, after))
+    drawn = usual and all(look.flat >= _FLAT and look.frequent >= _FREQUENT for look in looks)
     if not drawn and any(look.flat < _FLAT_PARTS[int(look.colours > _FEW_COLOURS)] for look in looks):
         return False
     factors = np.divide(before.shape[:2], after.shape[:2])

@@ -84,7 +84,7 @@ def exposed(image: np.ndarray) -> tuple[np.ndarray, float]:
     return (cv2.convertScaleAbs(image, alpha=gain), gain) if gain > _SLIGHT else (image, 1.0)
 
 
-def recoloured(before: np.ndarray, after: np.ndarray) -> tuple[str, str] | None:
+def other_colours(before: np.ndarray, after: np.ndarray) -> tuple[str, str] | None:
     """What the colours of a picture were and became where no lamp changes them so: of float32 RGB (H, W, 3) in [0, 1]
     of one view. None for two pictures in usual lights, or of different things.
 

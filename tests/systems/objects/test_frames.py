@@ -14,7 +14,7 @@ import serve
 from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import decode_image
 from idc.systems.objects.captioner import ObjectsCaptioner
-from idc.systems.objects.frames import dead_frame, recoloured
+from idc.systems.objects.frames import dead_frame, other_colours
 
 EXAMPLES = Path(serve.__file__).parent / "web" / "examples" / "photographs"
 PICTURES = {
@@ -97,7 +97,7 @@ def test_colours_that_no_lamp_makes(look: str) -> None:
     for name in ("astronaut", "coffee", "rocket"):
         picture = PICTURES[name]
         pair = (np.float32(image / 255) for image in (picture, change(picture)))
-        assert recoloured(*pair) == expected, name
+        assert other_colours(*pair) == expected, name
 
 
 def test_a_dead_frame_and_another_look_of_the_picture_are_what_is_said() -> None:
