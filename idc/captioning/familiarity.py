@@ -53,7 +53,7 @@ def statistics(image: Pixels) -> np.ndarray:
     step = max(1, min(image.shape[:2]) // _ENOUGH)
     picture = Image.fromarray(image[::step, ::step]).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
     pixels = np.asarray(picture, np.float32) / 255
-    grey = pixels @ np.float32([0.299, 0.587, 0.114])
+    grey = pixels @ np.array([0.299, 0.587, 0.114], np.float32)
     mean, contrast = grey.mean(), grey.std() + _FLAT
     scaled = (grey - mean) / contrast
     cells = ((pixels - mean) / contrast).reshape(GRID, SIDE // GRID, GRID, SIDE // GRID, 3).mean(axis=(1, 3))

@@ -91,7 +91,7 @@ def test_an_unfamiliar_pair_has_the_sentence_of_objects_alone_or_before_the_mode
             f"{sentence_without_model(unknown)}\nBy the model, which has not seen such images: {unknown['caption']}"
         )
         assert (others, unknown["verdict"]) == ([unknown["candidates"][1]["caption"]], "unsure")
-    for field in ("captioner", "claims", "objects_text", "verdict"):
+    for field in ("captioner", "chosen", "claims", "objects_text", "verdict"):
         assert answer.model_extra[field] == unknown[field]
     familiar, asked = ask(package, *RENDERED, model=model), result(closed, RENDERED, model=model)
     assert familiar.choices[0].message.content == asked["caption"]

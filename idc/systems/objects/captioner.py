@@ -197,8 +197,8 @@ def _of_picture(
     colours: str, others: str, size: tuple[int, ...], other_size: tuple[int, ...], change_map: np.ndarray | None
 ) -> Description:
     """Of a picture that is in other colours as a whole; within it nothing is compared."""
-    boxes = [(0, 0, width, height) for height, width, _ in (size, other_size)]
-    claim = Claim("changed", PICTURE, 1, "as a whole", *boxes, confidence=1.0, before=colours, after=others)
+    box, other_box = ((0, 0, width, height) for height, width, _ in (size, other_size))
+    claim = Claim("changed", PICTURE, 1, "as a whole", box, other_box, confidence=1.0, before=colours, after=others)
     text = f"The whole picture changed from {colours} to {others}; nothing smaller was compared."
     return Description(
         (Candidate(text, 0.0),), change_map=change_map, regions=(), claims=(claim,), objects_text=text,
