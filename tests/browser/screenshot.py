@@ -32,6 +32,7 @@ def usage(page: Page, examples: list[int]) -> Iterator[tuple[bytes, int]]:
     for share in (10, 30, 50, 70, 90, 50):
         page.locator("#slider").fill(str(share))
         yield page.screenshot(), 250
+    page.locator("#show-slider").uncheck()
 
 
 def write_gif(shots: list[tuple[bytes, int]], out: str) -> None:

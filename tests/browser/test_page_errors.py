@@ -98,26 +98,29 @@ def test_another_pair_cancels_the_request_of_the_first(visit: Visit) -> None:
     expect(page.locator("#caption")).to_have_text(describe(RENDERED[::-1]).best.caption)
 
 
-HOLD_PICTURES = """() => {
+HOLD_MAP = """() => {
   const decode = HTMLImageElement.prototype.decode;
-  window.held = [];
-  HTMLImageElement.prototype.decode = async function () {
-    if (this.src.startsWith("data:")) await new Promise((release) => held.push(release));
-    return decode.call(this);
-  };
+  window.asked = new Promise((ask) => {
+    window.drawn = new Promise((draw) => {
+      HTMLImageElement.prototype.decode = async function () {
+        if (!this.src.startsWith("data:")) return decode.call(this);
+        await new Promise((release) => { window.release = release; ask(); });
+        await decode.call(this);
+        setTimeout(() => setTimeout(draw)); // after all that waits for the picture
+      };
+    });
+  });
 }"""
-"""Pictures of the server are decoded when ``held`` is called."""
+"""The map of an answer arrives when ``release`` is called; ``asked`` and ``drawn`` resolve before and after it."""
 
 
 def test_an_answer_that_is_still_being_drawn_is_not_drawn_over_another_pair(visit: Visit) -> None:
     page = visit()
-    page.evaluate(HOLD_PICTURES)
+    page.evaluate(HOLD_MAP)
     drop(page, "main", *BOTTLES)
-    page.wait_for_function("() => held.length === 1")  # the change map
+    page.evaluate("() => asked")
     page.locator("#swap").click()
-    page.evaluate("async () => { held[0](); await new Promise((done) => setTimeout(done)); }")
-    drop(page, "[data-side=before]", RENDERED[0])
-    expect(page.locator("#before-name")).to_contain_text(RENDERED[0].name)
+    page.evaluate("() => { release(); return drawn; }")
     expect(page.locator(".boxes > div")).to_have_count(0)
     expect(page.locator("#map")).to_be_hidden()
     expect(page.locator("#result")).to_be_hidden()
