@@ -15,7 +15,7 @@ from sklearn.datasets import load_sample_image
 
 from idc.metrics.changes import says_no_change
 from idc.systems.objects import canvas, drawn_words, exact
-from idc.systems.objects.drawn_pairs import is_exact_pair
+from idc.systems.objects.drawn_pairs import exact_canvas
 from idc.systems.objects.exact import IDENTICAL, ONLY_RENDERING, exact_changes
 from idc.systems.objects.pixel_changes import (
     _PATCH,
@@ -44,6 +44,10 @@ def screen(rows: tuple[str, ...] = ROWS, pitch: int = 24) -> Image.Image:
     for number, row in enumerate(rows):
         draw.text((20, 90 + pitch * number), row, fill=BLACK, font=ImageFont.load_default(14))
     return image
+
+
+def is_exact_pair(before: np.ndarray, after: np.ndarray) -> bool:
+    return exact_canvas(before, after) is not None
 
 
 def changed(draw_on: str, *arguments: object, rows: tuple[str, ...] = ROWS, **options: object) -> np.ndarray:
