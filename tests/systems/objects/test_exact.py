@@ -194,6 +194,15 @@ def test_words_of_a_strip_are_quoted_and_what_else_changed_is_at_its_place_on_ei
     ]  # fmt: skip
 
 
+def test_strips_beyond_what_is_read_are_said_without_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawn_words, "_MOST_PIXELS", 1)
+    after = page_of(PAGE[:60], page_with(16, "Terms and privacy")[370:400], PAGE[60:])
+    assert compared(after, PAGE, read_text=True).objects_text == (
+        "A strip of 640 x 30 px was added at the top, and everything below moved down by 30 px. "
+        "Not all words were read (1 part)."
+    )
+
+
 def test_a_word_that_became_shorter_is_no_word_that_is_gone() -> None:
     changes = compared(page_with(16, "Harbour"), page_with(16, "Harbourside"), read_text=True)
     assert changes.objects_text == 'The word "Harbourside" became "Harbour" at the bottom.'
