@@ -4,7 +4,8 @@ A public function takes ``str | Path | Location`` and calls :func:`locate` once;
 travels, a file system and a path in it together.
 
 The names inside a data set were chosen by its author. :class:`Reader` opens them: by default only regular files below
-the source, after resolving links; :class:`Access` lists what a format or a setting allows in addition.
+the source, after resolving links; :class:`Access` lists what a format or a setting allows in addition. Long because
+every way to a file is here, so that none goes around the bounds and the retries.
 """
 
 from __future__ import annotations

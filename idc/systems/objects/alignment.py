@@ -80,7 +80,7 @@ class Alignment(NamedTuple):
     along: np.ndarray | None
 
 
-class View(NamedTuple):
+class CameraView(NamedTuple):
     """The view after by that before: ``turn`` of the camera in degrees, clockwise positive; ``zoom`` above 1 shows a
     part of the view before, larger."""
 
@@ -88,7 +88,7 @@ class View(NamedTuple):
     zoom: float
 
     @classmethod
-    def of(cls, warp: np.ndarray) -> View:
+    def of(cls, warp: np.ndarray) -> CameraView:
         """That of a warp (2 or 3, 3) with little tilt."""
         (a, b), (c, d) = warp[:2, :2]
         return cls(math.degrees(math.atan2(c, a)), 1 / math.sqrt(abs(a * d - b * c)))
@@ -201,7 +201,7 @@ def _matches(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndar
     return source, np.array([others[match.trainIdx].pt for match in matches], np.float32)
 
 
-def view_of(before: np.ndarray, after: np.ndarray) -> View | None:
+def view_of(before: np.ndarray, after: np.ndarray) -> CameraView | None:
     """How the view after relates to the one before; None if features do not agree on it."""
     matched = _matches(before, after)
     if matched is None:
@@ -210,7 +210,7 @@ def view_of(before: np.ndarray, after: np.ndarray) -> View | None:
     warp, inliers = cv2.estimateAffinePartial2D(*matched, ransacReprojThreshold=4.0)
     if warp is None or inliers.sum() < max(2 * _MIN_MATCHES, _AGREED * len(inliers)):
         return None
-    return View.of(warp)
+    return CameraView.of(warp)
 
 
 def _by_correlation(before: np.ndarray, after: np.ndarray, start: np.ndarray) -> np.ndarray | None:

@@ -18,7 +18,7 @@ from idc.systems.objects.wording import where_of
 
 _CONTEXT = 40
 """Equal rows that are kept above and below different ones, for the words there and what moved there."""
-_MOST_PIXELS = 6_000_000
+_MOST_PIXELS = 4_000_000
 """Pixels of the rows that are compared: two fifths of a second for a million."""
 _ELSEWHERE = 0.5
 """Share of the pixels of two images of one height that differ from which equal rows are looked for at other heights."""

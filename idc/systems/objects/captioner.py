@@ -30,13 +30,15 @@ from idc.captioning.contract import (
 from idc.captioning.objects_config import NONE, ObjectsConfig
 from idc.data.remote_copies import cache_root
 from idc.systems import REGIONS
-from idc.systems.objects.claims import Changes, Named, object_claims, other_regions, region_claims
+from idc.systems.objects.canvas import canvas_of
+from idc.systems.objects.claims import Changes, Named, object_claims
 from idc.systems.objects.comparison import compare
 from idc.systems.objects.detectors import Detector, detector_identity, embedded_installed, load_detector
-from idc.systems.objects.drawn_pairs import is_exact_pair, is_flat
+from idc.systems.objects.drawn_pairs import exact_canvas, is_flat
 from idc.systems.objects.exact import exact_changes
 from idc.systems.objects.frames import dead_frame, exposed, other_colours, small
 from idc.systems.objects.geometry import around, shifted_box, slices_of
+from idc.systems.objects.region_claims import other_regions, region_claims
 from idc.systems.objects.text import reads_text, word_claims
 from idc.systems.objects.wording import (
     INCOMPARABLE,
@@ -103,8 +105,13 @@ class ObjectsCaptioner(Captioner):
         if self._config.mode != "exact" and (text := dead_frame(before, after)):
             difference = np.abs(small(before) - small(after)).mean(axis=2) / 255 if change_map else None
             return _undecided(text, difference, "one of the images shows nothing")
-        if self._config.mode == "exact" or (self._config.mode == "auto" and is_exact_pair(before, after)):
-            description = self._with_pictures(exact_changes(before, after, counted, self._text), before, after)
+        canvas = None
+        if self._config.mode != "photographs":
+            make_canvas = canvas_of if self._config.mode == "exact" else exact_canvas
+            canvas = make_canvas(before, after, counted)
+        if canvas is not None:
+            description = exact_changes(before, after, counted, self._text, canvas)
+            description = self._with_pictures(description, before, after)
             return description if change_map else replace(description, change_map=None)
         (first, gain), (second, other_gain) = (exposed(_reduced(image)) for image in (before, after))
         if counted is not None and counted.shape != second.shape[:2]:
@@ -129,7 +136,7 @@ class ObjectsCaptioner(Captioner):
             parts = [image[slices_of(box)] for image, box in zip((before, after), boxes, strict=True)]
             if min(*parts[0].shape[:2], *parts[1].shape[:2]) < _PICTURE or any(map(is_flat, parts)):
                 continue
-            inside = self._of_photographs(*parts, None, change_map=False, brightened=1.0)
+            inside = self._of_photographs(parts[0], parts[1], None, change_map=False, brightened=1.0)
             named = [other for other in inside.claims or () if other.object not in _NAMELESS]
             if named:
                 claims += [

@@ -4,7 +4,7 @@ pixels changed, and the changed regions that they do not explain. What is not su
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -12,10 +12,10 @@ import cv2
 import numpy as np
 
 from idc.captioning.contract import Claim, ClaimKind
-from idc.systems.objects.comparison import CAME, Comparison
+from idc.systems.objects.comparison import Comparison
 from idc.systems.objects.detectors import Detector
 from idc.systems.objects.geometry import Box, box_area, box_cover, box_iou, enlarged_box, rounded_box, warped_box
-from idc.systems.objects.wording import FAMILIES, LINE, MIXED, OBJECT, REGION, joined, region_of, where_of
+from idc.systems.objects.wording import FAMILIES, OBJECT, joined, region_of, where_of
 
 _SIDE = 1280
 """Longer side at which objects are detected, in pixels; detectors take 300 to 640, of a crop too."""
@@ -55,12 +55,6 @@ _EXPLAINED = 0.5
 """Share of a region inside the boxes of claims from which they explain it."""
 _AROUND = 0.15
 """Share of a box's size by which it is enlarged for that, for shadows and reflections."""
-_CLEAR = 1.3
-"""Multiple of the threshold that a region without a name must reach: clipped highlights, and what else of the light was
-not evened out, stay below it."""
-_MATTERS = 0.004
-"""Share of the image below which a region is not claimed next to named objects."""
-
 _DISTINCT = 0.15
 """Difference of brightness, in [0, 1], from which what has several colours is called dark or light."""
 
@@ -250,34 +244,6 @@ def _named_claims(
         if alike and changes.share(second.place, boxes) >= _CHANGED:
             claim("changed", [first], [second])
     return claims, boxes
-
-
-def other_regions(changes: Changes, boxes: Sequence[Box]) -> list[int]:
-    """Indices of the regions outside the boxes of claims that are worth a claim of their own: clearly different, and
-    large if there are other claims."""
-    least = _MATTERS if boxes else 0.0
-    indices = changes.unexplained(boxes)
-    return [index for index in indices if changes.ratio(index) >= _CLEAR and changes.regions[index].share >= least]
-
-
-def region_claims(changes: Changes, indices: Iterable[int]) -> list[Claim]:
-    """Claims for regions, by their indices."""
-    result = []
-    for index in indices:
-        region, ratio, outline = changes.regions[index], changes.ratio(index), changes.comparison.outlines[index]
-        kind: ClaimKind = "appeared" if outline > CAME else "gone" if outline < -CAME else "changed"
-        before, after = (None if colour == MIXED else colour for colour in (region.before, region.after))
-        if kind == "changed" and not (before and after):
-            before = after = None
-        elif kind != "changed":
-            before, after = before or changes.lightness(index, 0), after or changes.lightness(index, 1)
-        is_line = index >= len(changes.regions) - changes.comparison.lines
-        box_before = rounded_box(changes.on_before(region.box), changes.size_before)
-        boxes = (None if kind == "appeared" else box_before, None if kind == "gone" else region.box)
-        colours = (None if kind == "appeared" else before, None if kind == "gone" else after)
-        name, confidence = LINE if is_line else REGION, ratio / (1 + ratio)
-        result.append(Claim(kind, name, 1, region.position, *boxes, confidence, *colours))
-    return result
 
 
 def instances(

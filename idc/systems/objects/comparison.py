@@ -8,7 +8,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from idc.systems.objects.alignment import View, align, brightness_ratio, noise_of, share_in_agreement, view_of
+from idc.systems.objects.alignment import CameraView, align, brightness_ratio, noise_of, share_in_agreement, view_of
 
 _SIDE = 512
 """Longer side at which images are compared, in pixels; larger ones are reduced."""
@@ -85,7 +85,7 @@ class Comparison(NamedTuple):
     small: bool
     shaded: bool
     light: float
-    view: View | None
+    view: CameraView | None
 
 
 def compare(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = None) -> Comparison:
@@ -146,7 +146,7 @@ def compare(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = 
         small=threshold > THRESHOLD or int(weak.sum()) > 4,
         shaded=any(shaded),
         light=brightness_ratio(*levels),
-        view=View.of(_unstretched(aligned.warp, first, second)) if comparable else view_of(first, second),
+        view=CameraView.of(_unstretched(aligned.warp, first, second)) if comparable else view_of(first, second),
     )
 
 

@@ -29,23 +29,24 @@ _SAMPLE = 20_000
 """Pixels whose colours are counted."""
 
 
-def is_exact_pair(before: np.ndarray, after: np.ndarray, canvas: PairCanvas | None = None) -> bool:
-    """Whether two images are compared pixel by pixel, for what they are: drawn ones, or screens with photographs of
-    which parts are exactly equal. A compressed or enlarged copy of the other one is compared as a photograph."""
+def exact_canvas(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = None) -> PairCanvas | None:
+    """The canvas of two images that are compared pixel by pixel, for what they are: drawn ones, or screens with
+    photographs of which parts are exactly equal; else None. A compressed or enlarged copy of the other one is compared
+    as a photograph. ``counted``: as of :func:`canvas_of`."""
     looks = [_look(image) for image in (before, after)]
     # A dark photograph has few levels, so that it is as flat as a drawing.
     usual = all(exposed(image)[1] == 1 for image in (before, after))
     drawn = usual and all(look.flat >= _FLAT and look.frequent >= _FREQUENT for look in looks)
     if not drawn and any(look.flat < _FLAT_PARTS[int(look.colours > _FEW_COLOURS)] for look in looks):
-        return False
+        return None
     factors = np.divide(before.shape[:2], after.shape[:2])
     if min(abs(factors - 1)) > _SCALED and abs(factors[0] / factors[1] - 1) < _SCALED:
-        return False
-    canvas = canvas or canvas_of(before, after)
+        return None
+    canvas = canvas_of(before, after, counted)
     repainted = recoloured(canvas.before, canvas.after, canvas.pixels)
     if not drawn and canvas.equal < _EQUAL and not repainted.colours:
-        return False
-    return not is_lossy(repainted.before, canvas.after)
+        return None
+    return None if is_lossy(repainted.before, canvas.after) else canvas
 
 
 def is_flat(image: np.ndarray) -> bool:

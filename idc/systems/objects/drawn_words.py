@@ -83,7 +83,7 @@ class WordReader:
         limit = bottom + _MARGIN if end == bottom else end - _MARGIN
         if limit <= top:
             self.skipped += 1
-            return [[], []]
+            return [[] for _ in images]
 
         def original(corners: np.ndarray) -> PixelBox:
             x, y = ((np.reshape(corners, (-1, 2)) - _MARGIN) / scale + (left, top)).T

@@ -195,8 +195,9 @@ def _strip_claim(image: np.ndarray, strip: ExtraStrip, reading: WordReader | Non
         rest, way = ("to the right", ("left", "right")) if strip.axis else ("below", ("up", "down"))
         clause += f", and everything {rest} moved {way[is_new]} by {strip.moved} px"
     confidence = min((word.confidence for word in words), default=1.0)
-    boxes, texts = ((None, box), (None, text)) if is_new else ((box, None), (text, None))
-    return Claim("appeared" if is_new else "gone", _STRIPS[strip.axis], 1, where, *boxes, confidence, *texts), clause
+    if is_new:
+        return Claim("appeared", _STRIPS[strip.axis], 1, where, None, box, confidence, None, text), clause
+    return Claim("gone", _STRIPS[strip.axis], 1, where, box, None, confidence, text, None), clause
 
 
 def _recolouring_claims(repainted: Recolouring, canvas: PairCanvas) -> list[tuple[Claim, str]]:

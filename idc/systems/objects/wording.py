@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 
 from idc.captioning.contract import Claim, Region
-from idc.systems.objects.alignment import View
+from idc.systems.objects.alignment import CameraView
 from idc.systems.objects.comparison import Comparison
 
 INCOMPARABLE = "No single region can be named: too much of the two images differs, or their views do."
@@ -60,7 +60,7 @@ def region_sentence(regions: Sequence[Region], comparison: Comparison) -> str:
     return f"{text}{light_sentence(comparison.light)}"
 
 
-def view_clause(view: View | None) -> str:
+def view_clause(view: CameraView | None) -> str:
     """How the views differ, by a zoom or by quarters of a turn, without capital and stop; else empty."""
     if view is None:
         return ""

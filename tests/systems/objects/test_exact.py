@@ -15,7 +15,7 @@ from sklearn.datasets import load_sample_image
 
 from idc.metrics.changes import says_no_change
 from idc.systems.objects import canvas, drawn_words, exact
-from idc.systems.objects.drawn_pairs import is_exact_pair
+from idc.systems.objects.drawn_pairs import exact_canvas
 from idc.systems.objects.exact import IDENTICAL, ONLY_RENDERING, exact_changes
 from idc.systems.objects.pixel_changes import (
     _PATCH,
@@ -44,6 +44,10 @@ def screen(rows: tuple[str, ...] = ROWS, pitch: int = 24) -> Image.Image:
     for number, row in enumerate(rows):
         draw.text((20, 90 + pitch * number), row, fill=BLACK, font=ImageFont.load_default(14))
     return image
+
+
+def is_exact_pair(before: np.ndarray, after: np.ndarray) -> bool:
+    return exact_canvas(before, after) is not None
 
 
 def changed(draw_on: str, *arguments: object, rows: tuple[str, ...] = ROWS, **options: object) -> np.ndarray:
@@ -188,6 +192,15 @@ def test_words_of_a_strip_are_quoted_and_what_else_changed_is_at_its_place_on_ei
     assert [(claim.kind, claim.box_before) for claim in swapped.claims] == [
         ("gone", row.box_after), ("gone", area.box_after),
     ]  # fmt: skip
+
+
+def test_strips_beyond_what_is_read_are_said_without_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawn_words, "_MOST_PIXELS", 1)
+    after = page_of(PAGE[:60], page_with(16, "Terms and privacy")[370:400], PAGE[60:])
+    assert compared(after, PAGE, read_text=True).objects_text == (
+        "A strip of 640 x 30 px was added at the top, and everything below moved down by 30 px. "
+        "Not all words were read (1 part)."
+    )
 
 
 def test_a_word_that_became_shorter_is_no_word_that_is_gone() -> None:

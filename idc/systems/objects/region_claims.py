@@ -1,0 +1,45 @@
+"""Claims about the regions of a comparison that no named object explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from idc.captioning.contract import Claim, ClaimKind
+from idc.systems.objects.claims import Changes
+from idc.systems.objects.comparison import CAME
+from idc.systems.objects.geometry import Box, rounded_box
+from idc.systems.objects.wording import LINE, MIXED, REGION
+
+_CLEAR = 1.3
+"""Multiple of the threshold that a region without a name must reach: clipped highlights, and what else of the light was
+not evened out, stay below it."""
+_MATTERS = 0.004
+"""Share of the image below which a region is not claimed next to named objects."""
+
+
+def other_regions(changes: Changes, boxes: Sequence[Box]) -> list[int]:
+    """Indices of the regions outside the boxes of claims that are worth a claim of their own: clearly different, and
+    large if there are other claims."""
+    least = _MATTERS if boxes else 0.0
+    indices = changes.unexplained(boxes)
+    return [index for index in indices if changes.ratio(index) >= _CLEAR and changes.regions[index].share >= least]
+
+
+def region_claims(changes: Changes, indices: Iterable[int]) -> list[Claim]:
+    """Claims for regions, by their indices."""
+    result = []
+    for index in indices:
+        region, ratio, outline = changes.regions[index], changes.ratio(index), changes.comparison.outlines[index]
+        kind: ClaimKind = "appeared" if outline > CAME else "gone" if outline < -CAME else "changed"
+        before, after = (None if colour == MIXED else colour for colour in (region.before, region.after))
+        if kind == "changed" and not (before and after):
+            before = after = None
+        elif kind != "changed":
+            before, after = before or changes.lightness(index, 0), after or changes.lightness(index, 1)
+        is_line = index >= len(changes.regions) - changes.comparison.lines
+        box_before = rounded_box(changes.on_before(region.box), changes.size_before)
+        boxes = (None if kind == "appeared" else box_before, None if kind == "gone" else region.box)
+        colours = (None if kind == "appeared" else before, None if kind == "gone" else after)
+        name, confidence = LINE if is_line else REGION, ratio / (1 + ratio)
+        result.append(Claim(kind, name, 1, region.position, *boxes, confidence, *colours))
+    return result
