@@ -1,5 +1,6 @@
 """What HTTP does not show of replicas and fronts: what a captioner loads, how requests share calls, decoders that
-are given up in time, and what Ray is told: metrics, the pairs by which it scales, log lines."""
+are given up in time, and what Ray is told: metrics, the pairs by which it scales, log lines. Long because all of it
+shares one replica and one front."""
 
 from __future__ import annotations
 
