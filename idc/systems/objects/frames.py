@@ -20,7 +20,8 @@ page is no picture."""
 _EDGE = 10
 """Per cent of a row or column whose values may be any: a dead camera may still write its name and time."""
 _BRIGHT, _LIGHTEST, _MOST_GAIN = 100.0, 250.0, 8.0
-"""Mean and 99th percentile of the grey levels up to which a dark image is made brighter, and by how much at most."""
+"""Mean and highest grey level (but for one in a thousand) up to which a dark image is made brighter, and by how much at
+most."""
 _SLIGHT = 1.5
 """Factor up to which it stays as it is."""
 _CHANGED = 10
@@ -42,7 +43,7 @@ _GREY = 0.06
 def dead_frame(before: np.ndarray, after: np.ndarray) -> str | None:
     """A sentence on the one of two frames that shows nothing: it is plain, or its rows or columns are all the same,
     and the other one is a picture. None if both or neither show anything."""
-    brightened = min(_gain(image) for image in (before, after))
+    brightened = _gain(max(before, after, key=np.mean))
     frames = [small(image) * brightened for image in (before, after)]
     for part, start in (("image", 0), ("lower part of the image", _SIDE // 2)):
         spreads, usual = (
@@ -72,10 +73,8 @@ def _spread(frame: np.ndarray, quantile: int, axis: int) -> float:
 
 def _gain(image: np.ndarray) -> float:
     """The factor that gives a dark image a usual exposure, from 1 on."""
-    levels = small(image)
-    return float(
-        np.clip(min(_BRIGHT / max(levels.mean(), 1), _LIGHTEST / max(np.percentile(levels, 99), 1)), 1, _MOST_GAIN)
-    )
+    mean, lightest = small(image).mean(), np.percentile(image[::2, ::2], 99.9)  # lamps and stars are small
+    return float(np.clip(min(_BRIGHT / max(mean, 1), _LIGHTEST / max(lightest, 1)), 1, _MOST_GAIN))
 
 
 def exposed(image: np.ndarray) -> tuple[np.ndarray, float]:
@@ -93,7 +92,8 @@ def other_colours(before: np.ndarray, after: np.ndarray) -> tuple[str, str] | No
     first, second = (
         cv2.resize(image, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA).reshape(-1, 3) for image in (before, after)
     )
-    if np.corrcoef(first.mean(axis=1), second.mean(axis=1))[0, 1] < _NEGATIVE:
+    levels, other_levels = (pixels.mean(axis=1) - pixels.mean() for pixels in (first, second))
+    if levels @ other_levels < _NEGATIVE * np.linalg.norm(levels) * np.linalg.norm(other_levels):
         return "positive", "negative"
     by_lamp = np.stack([_unexplained(first[:, [channel]], second[:, channel]) for channel in range(3)], axis=1)
     errors, rest = (np.linalg.norm(left, axis=1) for left in (by_lamp, _unexplained(first, second)))
