@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import cv2
 import numpy as np
@@ -83,13 +82,13 @@ def test_files_are_hashed_once_and_the_network_is_built_for_the_first_image(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
-    for module, name in ((embedded, "file_hash"), (cv2.dnn, "readNetFromTensorflow")):
 
-        def counted(*paths: Path, name: str = name, original: Callable[..., Any] = getattr(module, name)) -> Any:
-            calls.append(name)
-            return original(*paths)
+    def count(module: ModuleType, name: str) -> None:
+        original = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *paths: calls.append(name) or original(*paths))
 
-        monkeypatch.setattr(module, name, counted)
+    count(embedded, "file_hash")
+    count(cv2.dnn, "readNetFromTensorflow")
     assert detector_identity("embedded") == detector_identity("embedded")
     detector = EmbeddedDetector()
     assert calls == ["file_hash"] * 2, "of the weights and the graph"
