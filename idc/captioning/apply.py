@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -26,8 +26,10 @@ from idc.data.files import Reader
 from idc.data.frames import frames_to_describe, has_frames
 from idc.data.image_cells import cell_bytes, cell_name
 from idc.data.images import MAX_PIXELS, ImageError, decode_image, on_one_ground
-from idc.data.pipeline import Batch, good_rows, num_rows
 from idc.systems import untrained_captioner
+
+if TYPE_CHECKING:
+    from idc.data.pipeline import Batch
 
 Item = TypeVar("Item")
 
@@ -302,6 +304,8 @@ class BatchCaptioner:
 
     def __call__(self, batch: Batch) -> Iterator[tuple[int, CaptionedPair]]:
         """Positions of the rows without an error, and their results."""
+        from idc.data.pipeline import good_rows, num_rows  # which one pair does not need
+
         decode = lambda i: self._decode(batch["before"][i], batch["after"][i])  # noqa: E731
         size = self._batch_size or max(1, num_rows(batch))
         return describe_rows(self._captioner, good_rows(batch), decode, self._pool, size, self._options)

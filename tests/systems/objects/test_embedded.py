@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import cv2
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import decode_image
 from idc.systems import untrained_captioner
-from idc.systems.objects.detectors import detector_identity, load_detector
+from idc.systems.objects.detectors import detector_identity, embedded, load_detector
 from idc.systems.objects.detectors.contract import detections_of
 from idc.systems.objects.detectors.embedded import EmbeddedDetector
 from tests.systems.objects.test_yolox import overlap
@@ -75,6 +76,24 @@ def test_the_wheel_is_not_imported(package: Path) -> None:
     assert detector_identity("embedded") == "2a8d8a89d695842e60d8c6d144181100555563e21acf2fa1e8f561fec5c3c6ad"
     assert EmbeddedDetector().detect([photograph("fruit_042")])[0].names[0] == "broccoli"
     assert PACKAGE not in sys.modules
+
+
+def test_files_are_hashed_once_and_the_network_is_built_for_the_first_image(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def count(module: ModuleType, name: str) -> None:
+        original = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *paths: calls.append(name) or original(*paths))
+
+    count(embedded, "file_hash")
+    count(cv2.dnn, "readNetFromTensorflow")
+    assert detector_identity("embedded") == detector_identity("embedded")
+    detector = EmbeddedDetector()
+    assert calls == ["file_hash"] * 2, "of the weights and the graph"
+    detector.detect([photograph("fruit_042")] * 2)
+    assert calls[2:] == ["readNetFromTensorflow"]
 
 
 @pytest.mark.parametrize(
