@@ -149,9 +149,8 @@ def _stands_still(before: np.ndarray, after: np.ndarray) -> bool | None:
     window, levels = (15, 15), 4
     there, seen, _ = cv2.calcOpticalFlowPyrLK(second, first, corners, np.empty(0), None, None, window, levels)
     back, seen_again, _ = cv2.calcOpticalFlowPyrLK(first, second, there, np.empty(0), None, None, window, levels)
-    followed = (np.asarray(seen) & np.asarray(seen_again)).ravel().astype(bool) & (
-        np.linalg.norm(back - corners, axis=-1).ravel() < 0.5
-    )
+    returned = np.linalg.norm(back - corners, axis=-1).ravel() < 0.5
+    followed = returned & (np.asarray(seen) & np.asarray(seen_again)).ravel().astype(bool)
     if followed.sum() < max(_MIN_MATCHES, _MIN_FOLLOWED * len(followed)):
         return None
     still = float((np.linalg.norm(there - corners, axis=-1).ravel()[followed] < 1).mean())
