@@ -21,7 +21,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import cv2
 import numpy as np
 from PIL import Image
 
@@ -50,6 +49,8 @@ Pixels = np.ndarray
 
 def statistics(image: Pixels) -> np.ndarray:
     """The statistics of an image, float64 (D,)."""
+    import cv2  # not with the settings, for the help of commands
+
     step = max(1, min(image.shape[:2]) // _ENOUGH)
     picture = Image.fromarray(image[::step, ::step]).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
     pixels = np.asarray(picture, np.float32) / 255
