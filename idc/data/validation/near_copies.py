@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-import cv2
 import numpy as np
 
 from idc.data.images import decode_image
@@ -30,6 +29,8 @@ class NearCopies:
         """Add an image of a pair; ``key`` is its digest."""
         if key not in self._owners[split]:
             self._owners[split][key] = pair_id
+            import cv2  # not with the settings, for the help of commands
+
             small = cv2.resize(decode_image(image), (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
             self._thumbnails[split].append(small.tobytes())
 
