@@ -153,7 +153,10 @@ def test_workers_that_do_not_fit_are_a_fault(bundle: Bundle, room: int) -> None:
 
 
 @pytest.mark.parametrize("local", [True, False])
-def test_gpus_that_this_machine_lacks_are_refused_before_anything_starts(local: bool) -> None:
+def test_gpus_that_this_machine_lacks_are_refused_before_anything_starts(
+    local: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)  # also where other tests of this process have a Ray
     needed = Requirements(bundles=[Bundle("actors", 1, 1.0, 99.0), Bundle("more", 1, 1.0)])
     line = "^actors: 1 workers of 99 GPUs each, and this machine has [0-9]+; ask for none, or join a cluster"
     with pytest.raises(ConfigError, match=line), session(ClusterConfig(), needed, local):

@@ -49,6 +49,7 @@ COMMAND = re.compile(rf"python (?:jobs/\w+\.py|-m serve\.app)(?: (?:{_WORD}))*")
 JOB = re.compile(r"jobs/\w+\.py")
 OF_OTHERS = re.compile(
     r"\b(rio|pip|ray job|hf|mlflow) [a-z-]+ [^;,`]*|\b(openssl|curl) .*|--revision|--key|Content-.*|<[a-z]+ .*"
+    r"|Excel's sep="
 )
 """Commands of other programs, headers, HTML."""
 

@@ -24,7 +24,7 @@ from idc.config import ConfigError, load
 from idc.data.text import Vocabulary
 from idc.training.artifact import CONFIG, IDENTITY_TAG, WEIGHTS, artifact_identity, read_artifact, write_artifact
 from serve.app import build, default_settings
-from serve.backend import Options, Overloaded
+from serve.backend import EncodedPair, Options, Overloaded
 from serve.config import CommandConfig, ServeConfig
 from serve.deployment.command import absolute_folder
 from serve.deployment.model import Model
@@ -329,5 +329,5 @@ async def test_each_name_of_contents_that_cannot_be_loaded_has_its_fault(tmp_pat
     assert (first[:14], second[:15]) == ("models.first: ", "models.second: ")
     for name in ("first", "second"):
         with pytest.raises(Overloaded, match=r"^sha256:\w+ cannot be served; see the server log"):
-            await failing.caption(name, [], Options())
+            await failing.caption_pair(name, EncodedPair(b"", b""), Options())
     assert await failing._refresh() == [], "they are not tried again at once"
