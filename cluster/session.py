@@ -168,8 +168,8 @@ def run_chunks(
         processes: with ``local``, as :func:`idc.data.pipeline.run_local`; on Ray the stages' concurrency counts.
     """
     local = local or folder.complete or not folder.pending()
-    # CPUs are checked, and fitted, for all stages together, also in a session of the job's.
-    bundles = [Bundle("actors", 1, 0.0, stage.num_gpus) for stage in stages if folder.pending()]
+    # On Ray the stages are checked, and fitted, together, also in a session of the job's.
+    bundles = [Bundle("actors", 1, 0.0, stage.num_gpus) for stage in stages if local and folder.pending()]
     with session(config, Requirements(job, bundles, folder.location.local), local):
         if local:
             return run_local(folder, source, stages, to_rows, processes=processes, **options)

@@ -42,11 +42,13 @@ def exact_canvas(before: np.ndarray, after: np.ndarray, counted: np.ndarray | No
     factors = np.divide(before.shape[:2], after.shape[:2])
     if min(abs(factors - 1)) > _SCALED and abs(factors[0] / factors[1] - 1) < _SCALED:
         return None
-    canvas = canvas_of(before, after, counted)
+    canvas = canvas_of(before, after)  # whatever counts: what does not is made equal, and would decide
     repainted = recoloured(canvas.before, canvas.after, canvas.pixels)
     if not drawn and canvas.equal < _EQUAL and not repainted.colours:
         return None
-    return None if is_lossy(repainted.before, canvas.after) else canvas
+    if is_lossy(repainted.before, canvas.after):
+        return None
+    return canvas if counted is None else canvas_of(before, after, counted)
 
 
 def is_flat(image: np.ndarray) -> bool:
