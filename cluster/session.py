@@ -167,13 +167,12 @@ def run_chunks(
         job: its config, whose inputs every node of a cluster must see.
         processes: with ``local``, as :func:`idc.data.pipeline.run_local`; on Ray the stages' concurrency counts.
     """
-    local = local or folder.complete or not folder.pending()
-    # On Ray the stages are checked, and fitted, together, also in a session of the job's.
-    bundles = [Bundle("actors", 1, 0.0, stage.num_gpus) for stage in stages if local and folder.pending()]
-    with session(config, Requirements(job, bundles, folder.location.local), local):
-        if local:
-            return run_local(folder, source, stages, to_rows, processes=processes, **options)
-        from cluster.data import run_chunks_on_ray
+    pending = folder.pending()
+    if local or not pending:
+        check_machine([Bundle("actors", 1, 0.0, stage.num_gpus) for stage in stages] if pending else [])
+        return run_local(folder, source, stages, to_rows, processes=processes, **options)
+    with session(config, Requirements(job, out=folder.location.local)):
+        from cluster.data import run_chunks_on_ray  # fits the stages together, also in a session of the job's
 
         timeout, grows = config.no_progress_timeout_s, config.grows
         return run_chunks_on_ray(folder, source, stages, to_rows, no_progress_timeout_s=timeout, grows=grows, **options)

@@ -39,8 +39,6 @@ _SAME_HUE = 10.0
 """Median distance of hue and chroma in CIELAB below which a region whose texture stays the same is in another light."""
 _MOST = 0.5
 """Share of the image above which so much differs that single regions mean nothing."""
-
-
 _LONG = 0.08
 """Length of a line, as a share of the longer side, from which it counts though it is thin."""
 _MOST_LINES = 20

@@ -188,7 +188,7 @@ def _strip_claim(image: np.ndarray, strip: ExtraStrip, reading: WordReader | Non
     elif box[3 - strip.axis] == image.shape[strip.axis]:
         where = "on the right" if strip.axis else "at the bottom"
     look = f"{colour.name} " if colour.share >= _PLAIN_STRIP else ""
-    clause = f"a {look}strip of {_measured(box)}".replace("a orange", "an orange")
+    clause = f"{with_article(f'{look}strip')} of {_measured(box)}"
     clause += f' with the words "{text}{" ..." if len(words) > _MOST_QUOTED else ""}"' if text else ""
     clause += f" was {'added' if is_new else 'removed'} {where}"
     if strip.moved:
@@ -408,7 +408,7 @@ def _region(box: PixelBox, canvas: PairCanvas, different: np.ndarray) -> Region:
 
 
 def _rank(claim: Claim) -> tuple[bool, float]:
-    """WordReaders first, then the largest."""
+    """Readings first, then the largest."""
     is_reading = claim.object in ("row", "words") and claim.kind != "changed"
     return not is_reading, -max(box_area(box) for box in (claim.box_before, claim.box_after) if box is not None)
 

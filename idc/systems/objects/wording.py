@@ -35,7 +35,7 @@ _ORDER = ("person", "vehicle", "bicycle", "motorcycle", "animal", "thing", OBJEC
 _CLAUSES = 3
 """Largest number of clauses: a sentence is not a list."""
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-"""A detector does not count more than these exactly."""
+"""Beyond these a count is "about": a detector does not count exactly."""
 _PLURALS = {"person": "people", "sheep": "sheep", "skis": "skis", "scissors": "scissors", "knife": "knives"}
 _WIDE = 0.6
 """Share of the image's width or height from which a region has no single position across it."""
@@ -236,7 +236,7 @@ def _clause(claim: Claim, explained: bool) -> str:
 def _matters(claim: Claim) -> int:
     """The order of claims in a sentence: by what matters to a viewer."""
     kind = FAMILIES.get(claim.object, claim.object)
-    return _ORDER.index(kind) if kind in _ORDER else _ORDER.index(OBJECT) - (claim.object != OBJECT)
+    return _ORDER.index(kind if kind in _ORDER else "thing")
 
 
 def _unnamed_clauses(claims: Sequence[Claim], room: int, named: bool) -> list[str]:
@@ -267,7 +267,7 @@ def _unnamed_clauses(claims: Sequence[Claim], room: int, named: bool) -> list[st
 
 
 def _counted(name: str, count: int) -> str:
-    """ "a car", "two cars", "several cars"."""
+    """ "a car", "two cars", "about 12 cars"."""
     if count == 1:
         return with_article(name)
     return f"{_NUMBERS[count] if count < len(_NUMBERS) else f'about {count}'} {plural(name)}"
