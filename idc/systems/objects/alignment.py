@@ -6,6 +6,7 @@ Images are float32 RGB (H, W, 3) in [0, 1]; a warp is a homography from pixels o
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import cv2
@@ -69,6 +70,7 @@ class Alignment(NamedTuple):
         sure: the views do not differ so much that surfaces may be mistaken for changes.
         along: where the camera moved, ``lit`` also displaced by the optical flow: what it shows as the image after does
             is no change. None where it stood still, or nobody can tell.
+        matches: points (N, 2) of the image after and of the one before that show the same; None if there are few.
     """
 
     before: np.ndarray
@@ -78,6 +80,7 @@ class Alignment(NamedTuple):
     shift: float
     sure: bool
     along: np.ndarray | None
+    matches: tuple[np.ndarray, np.ndarray] | None
 
 
 class CameraView(NamedTuple):
@@ -97,18 +100,19 @@ class CameraView(NamedTuple):
 def align(before: np.ndarray, after: np.ndarray, tolerance: float) -> Alignment:
     """Align the image before with the image after; their sizes may differ. ``tolerance``: displacements, in pixels,
     that the comparison allows for."""
-    warp = _warp(before, after)
+    matches = _matches(before, after)
+    warp = _warp(before, after, matches)
     warped, valid = warped_to(before, warp, after.shape[:2])
     lit = _even_light(warped, after, valid)
     still = _stands_still(before, after)
     if still:
-        return Alignment(warped, lit, warp, valid, 0.0, True, None)
+        return Alignment(warped, lit, warp, valid, 0.0, True, None, matches)
     flow, moved, shift, sure = _parallax(lit, after, valid, tolerance)
     along = moved if still is False else None
     if flow is None:
-        return Alignment(warped, lit, warp, valid, 0.0, sure, along)
+        return Alignment(warped, lit, warp, valid, 0.0, sure, along, matches)
     moved_before, inside = _moved(warped, flow)
-    return Alignment(moved_before, moved, warp, valid & inside, shift, sure, along)
+    return Alignment(moved_before, moved, warp, valid & inside, shift, sure, along, matches)
 
 
 def share_in_agreement(
@@ -157,15 +161,15 @@ def _stands_still(before: np.ndarray, after: np.ndarray) -> bool | None:
     return True if still >= _STILL else False if still <= 1 - _STILL else None
 
 
-def _warp(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+def _warp(before: np.ndarray, after: np.ndarray, matches: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:
     """The warp: stretched to the same size, a homography from features, or ECC from the better of both; each only if it
     explains the pair clearly better than the one before."""
     size = after.shape[:2]
     stretch = np.diag([before.shape[1] / size[1], before.shape[0] / size[0], 1.0])
     detail = _detail(after)
     best, residual = stretch, _residual(before, detail, stretch)
-    for estimate in (_by_features, _by_correlation):
-        warp = estimate(before, after, best)
+    for estimate in (partial(_by_features, matches, size), partial(_by_correlation, before, after)):
+        warp = estimate(best)
         if warp is None or not _plausible(warp, stretch, size):
             continue
         if (other := _residual(before, detail, warp)) < _BETTER * residual:
@@ -173,17 +177,18 @@ def _warp(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     return best
 
 
-def _by_features(before: np.ndarray, after: np.ndarray, start: np.ndarray) -> np.ndarray | None:
+def _by_features(
+    matches: tuple[np.ndarray, np.ndarray] | None, size: tuple[int, ...], start: np.ndarray
+) -> np.ndarray | None:
     """From SIFT matches; None without enough of them."""
-    matched = _matches(before, after)
-    if matched is None:
+    if matches is None:
         return None
-    source, target = matched
+    source, target = matches
     cv2.setRNGSeed(0)  # RANSAC draws its samples from it; equal pairs must give equal captions
     warp, inliers = cv2.findHomography(source, target, cv2.USAC_MAGSAC, 2.0, maxIters=5000, confidence=0.999)
     if warp is None or inliers is None or inliers.sum() < _MIN_MATCHES:
         return None
-    return warp if _spread(source[inliers.ravel() > 0], after.shape[:2]) >= _MIN_SPREAD else None
+    return warp if _spread(source[inliers.ravel() > 0], size) >= _MIN_SPREAD else None
 
 
 def _matches(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
@@ -202,13 +207,13 @@ def _matches(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndar
     return source, np.array([others[match.trainIdx].pt for match in matches], np.float32)
 
 
-def view_of(before: np.ndarray, after: np.ndarray) -> CameraView | None:
-    """How the view after relates to the one before; None if features do not agree on it."""
-    matched = _matches(before, after)
-    if matched is None:
+def view_of(matches: tuple[np.ndarray, np.ndarray] | None) -> CameraView | None:
+    """How the view after relates to the one before; None if features do not agree on it. ``matches``: as
+    :attr:`Alignment.matches`."""
+    if matches is None:
         return None
     cv2.setRNGSeed(0)
-    warp, inliers = cv2.estimateAffinePartial2D(*matched, ransacReprojThreshold=4.0)
+    warp, inliers = cv2.estimateAffinePartial2D(*matches, ransacReprojThreshold=4.0)
     if warp is None or inliers.sum() < max(2 * _MIN_MATCHES, _AGREED * len(inliers)):
         return None
     return CameraView.of(warp)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import compress
 from typing import NamedTuple
 
 import cv2
@@ -115,19 +116,21 @@ def compare(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = 
     shaded = [_only_lighter(mask, colour - other, reach, aligned.lit, second, noise) for mask in parts]
     regions = [mask for mask, light in zip(parts, shaded, strict=True) if not light]
     covered = np.any(regions, axis=0) if regions else np.zeros_like(inner)
-    rest, far = (inner & ~(cv2.dilate(covered.astype(np.uint8), _disk(n * reach)) > 0) for n in (3, 5))
+    near = _widened(covered, 3 * reach)
+    rest, far = inner & ~near, inner & ~_widened(covered, 5 * reach)
     comparable = (
         aligned.sure
         and threshold <= 2 * THRESHOLD
         and covered.mean() <= _MOST
         and not share_in_agreement(aligned.lit, second, rest, noise, _TEXTURED) < _COMPARABLE
     )
-    lines: list[np.ndarray] = []
-    if comparable and aligned.shift <= reach and aligned.along is None:
-        strength = np.maximum(*one_sided)
-        lines = _lines(strength, threshold, _widened(covered, 3 * reach), reach, aligned.lit, second)
-        for mask in lines:
-            difference[mask] = strength[mask]
+    fixed, strength = comparable and aligned.shift <= reach and aligned.along is None, np.maximum(*one_sided)
+    thin = _thin_parts(strength, threshold, near, reach) if fixed else []
+    outlines = _outlines([*regions, *thin], aligned.lit, second)
+    shown = [abs(outline) > CAME for outline in outlines[len(regions) :]]  # what both images have is an edge
+    lines = list(compress(thin, shown))
+    for mask in lines:
+        difference[mask] = strength[mask]
     levels = (float(image[rest].mean()) if rest.any() else 1.0 for image in (aligned.before, second))
     weak = np.linalg.norm(colour - other, axis=2)[far] > threshold / 3  # a single pixel may be noise
     return Comparison(
@@ -138,13 +141,13 @@ def compare(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = 
         threshold=threshold,
         regions=[*regions, *lines],
         lines=len(lines),
-        outlines=_outlines([*regions, *lines], aligned.lit, second),
+        outlines=[*outlines[: len(regions)], *compress(outlines[len(regions) :], shown)],
         comparable=comparable,
         moved=aligned.shift > reach,
         small=threshold > THRESHOLD or int(weak.sum()) > 4,
         shaded=any(shaded),
         light=brightness_ratio(*levels),
-        view=CameraView.of(_unstretched(aligned.warp, first, second)) if comparable else view_of(first, second),
+        view=CameraView.of(_unstretched(aligned.warp, first, second)) if comparable else view_of(aligned.matches),
     )
 
 
@@ -209,19 +212,15 @@ def _distances(first: np.ndarray, second: np.ndarray, reach: int) -> list[np.nda
     return distances
 
 
-def _lines(
-    strength: np.ndarray, threshold: float, covered: np.ndarray, reach: int, before: np.ndarray, after: np.ndarray
-) -> list[np.ndarray]:
-    """Long, thin connected parts above the threshold that one of the images alone has, the longest first."""
+def _thin_parts(strength: np.ndarray, threshold: float, covered: np.ndarray, reach: int) -> list[np.ndarray]:
+    """Long, thin connected parts above the threshold, the longest first."""
     strong = (strength > threshold) & ~covered
     joined = cv2.morphologyEx(strong.astype(np.uint8), cv2.MORPH_CLOSE, _disk(1))
     _, labels, stats, _ = cv2.connectedComponentsWithStats(joined, connectivity=8)
     lengths = np.hypot(stats[:, 2], stats[:, 3])
     thin = (lengths >= _LONG * max(strong.shape)) & (stats[:, 4] <= 2 * _THICKNESS * reach * lengths)
-    candidates = [label for label in np.argsort(-lengths) if label and thin[label]][:_MOST_LINES]
-    masks = [strong & (labels == label) for label in candidates]
-    outlines = _outlines(masks, before, after)
-    return [mask for mask, outline in zip(masks, outlines, strict=True) if abs(outline) > CAME]
+    chosen = [label for label in np.argsort(-lengths) if label and thin[label]][:_MOST_LINES]
+    return [strong & (labels == label) for label in chosen]
 
 
 def _disk(radius: int) -> np.ndarray:
