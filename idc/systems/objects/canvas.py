@@ -14,6 +14,7 @@ import numpy as np
 
 from idc.systems.objects.geometry import PixelBox, box_area, slices_of
 from idc.systems.objects.pixel_changes import codes_of
+from idc.systems.objects.recolouring import Recolouring, recoloured
 from idc.systems.objects.wording import where_of
 
 _CONTEXT = 40
@@ -45,6 +46,7 @@ class PairCanvas(NamedTuple):
 
     Attributes:
         before, after: uint8 RGB (H, W, 3); equal where one image has nothing.
+        repainted: the image before in the colours of the one after, where these changed everywhere.
         lines: of the rows and of the columns.
         sizes: (height, width) of the images.
         strips: the largest first.
@@ -54,6 +56,7 @@ class PairCanvas(NamedTuple):
 
     before: np.ndarray
     after: np.ndarray
+    repainted: Recolouring
     lines: tuple[Lines, Lines]
     sizes: tuple[tuple[int, int], tuple[int, int]]
     strips: list[ExtraStrip]
@@ -113,9 +116,11 @@ def canvas_of(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None 
     blocks = whole.reshape(len(whole) // _BLOCK, _BLOCK, -1, _BLOCK).any(axis=(1, 3)) if whole.size else different
     on_canvas = ((rows[0][kept], rows[1][kept]), columns)
     sizes = (before.shape[0], before.shape[1]), (after.shape[0], after.shape[1])
+    first, second = first[kept], second[kept]
     return PairCanvas(
-        first[kept],
-        second[kept],
+        first,
+        second,
+        recoloured(first, second, before.shape[0] * before.shape[1]),
         on_canvas,
         sizes,
         sorted(strips, key=lambda strip: -box_area(strip.box)),

@@ -36,7 +36,7 @@ from idc.systems.objects.comparison import compare
 from idc.systems.objects.detectors import Detector, detector_identity, embedded_installed, load_detector
 from idc.systems.objects.drawn_pairs import exact_canvas, is_flat
 from idc.systems.objects.exact import exact_changes
-from idc.systems.objects.frames import dead_frame, exposed, other_colours, small
+from idc.systems.objects.frames import dead_frame, exposed, other_colours, thumbnail
 from idc.systems.objects.geometry import around, shifted_box, slices_of
 from idc.systems.objects.region_claims import other_regions, region_claims
 from idc.systems.objects.text import reads_text, word_claims
@@ -49,7 +49,7 @@ from idc.systems.objects.wording import (
     region_sentence,
     sentence_of,
     unchanged_sentence,
-    view_clause,
+    view_sentence,
 )
 from idc.training.artifact import CONFIG, read_artifact, write_artifact
 
@@ -103,7 +103,7 @@ class ObjectsCaptioner(Captioner):
         self, before: np.ndarray, after: np.ndarray, counted: np.ndarray | None, change_map: bool
     ) -> Description:
         if self._config.mode != "exact" and (text := dead_frame(before, after)):
-            difference = np.abs(small(before) - small(after)).mean(axis=2) / 255 if change_map else None
+            difference = np.abs(thumbnail(before) - thumbnail(after)).mean(axis=2) / 255 if change_map else None
             return _undecided(text, difference, "one of the images shows nothing")
         canvas = None
         if self._config.mode != "photographs":
@@ -161,9 +161,9 @@ class ObjectsCaptioner(Captioner):
         values = comparison.difference / (comparison.difference + comparison.threshold) if change_map else None
         if colours := other_colours(comparison.before, comparison.after):
             return _of_picture(*colours, before.shape, after.shape, values)
-        view = view_clause(comparison.view)
+        view = view_sentence(comparison.view)
         if not comparison.comparable:
-            text = f"{view[:1].upper()}{view[1:]}. What changed in it cannot be told." if view else INCOMPARABLE
+            text = f"{view} What changed in it cannot be told." if view else INCOMPARABLE
             return _undecided(text, values, "the two images are not comparable")
         changes = Changes(comparison, before.shape[:2], after.shape[:2])
         named = Named([], [], complete=True)
@@ -185,7 +185,7 @@ class ObjectsCaptioner(Captioner):
             text = unchanged_sentence("Nothing", comparison)
             if all_claims := [*named.claims, *words, *regions]:
                 text = f"{sentence_of(all_claims, explained)}{light_sentence(comparison.light)}"
-        text += f" {view[:1].upper()}{view[1:]}." if view else ""
+        text += f" {view}" if view else ""
         claims = (*named.claims, *words, *regions)
         confidence = min((claim.confidence for claim in claims), default=1 / (1 + ratio))
         doubt = _HIDDEN if (comparison.moved or view) and not (self._detector and claims) else None

@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from idc.systems.objects.canvas import PairCanvas, canvas_of
-from idc.systems.objects.frames import exposed
+from idc.systems.objects.frames import is_dark
 from idc.systems.objects.pixel_changes import codes_of, is_lossy
-from idc.systems.objects.recolouring import recoloured
 from idc.systems.objects.wording import sampled
 
 _FLAT, _FREQUENT = 0.3, 0.6
@@ -25,8 +24,6 @@ that of its pixels (gradients), and this share of blocks that are exactly equal 
 not flat, and frames of one camera have at most 0.02 of such blocks."""
 _SCALED = 0.02
 """Sizes that differ by the same factor, up to this, are those of one picture that was enlarged or reduced."""
-_SAMPLE = 20_000
-"""Pixels whose colours are counted."""
 
 
 def exact_canvas(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = None) -> PairCanvas | None:
@@ -34,8 +31,7 @@ def exact_canvas(before: np.ndarray, after: np.ndarray, counted: np.ndarray | No
     photographs of which parts are exactly equal; else None. A compressed or enlarged copy of the other one is compared
     as a photograph. ``counted``: as of :func:`canvas_of`."""
     looks = [_look(image) for image in (before, after)]
-    # A dark photograph has few levels, so that it is as flat as a drawing.
-    usual = all(exposed(image)[1] == 1 for image in (before, after))
+    usual = not any(map(is_dark, (before, after)))  # a dark photograph has few levels: it is as flat as a drawing
     drawn = usual and all(look.flat >= _FLAT and look.frequent >= _FREQUENT for look in looks)
     if not drawn and any(look.flat < _FLAT_PARTS[int(look.colours > _FEW_COLOURS)] for look in looks):
         return None
@@ -43,10 +39,9 @@ def exact_canvas(before: np.ndarray, after: np.ndarray, counted: np.ndarray | No
     if min(abs(factors - 1)) > _SCALED and abs(factors[0] / factors[1] - 1) < _SCALED:
         return None
     canvas = canvas_of(before, after)  # whatever counts: what does not is made equal, and would decide
-    repainted = recoloured(canvas.before, canvas.after, canvas.pixels)
-    if not drawn and canvas.equal < _EQUAL and not repainted.colours:
+    if not drawn and canvas.equal < _EQUAL and not canvas.repainted.colours:
         return None
-    if is_lossy(repainted.before, canvas.after):
+    if is_lossy(canvas.repainted.before, canvas.after):
         return None
     return canvas if counted is None else canvas_of(before, after, counted)
 
@@ -69,7 +64,7 @@ class _Look(NamedTuple):
 def _look(image: np.ndarray) -> _Look:
     codes = codes_of(image)
     flat = (codes[:-1, :-1] == codes[1:, :-1]) & (codes[:-1, :-1] == codes[:-1, 1:])
-    counts = np.sort(np.unique(sampled(codes.ravel(), _SAMPLE), return_counts=True)[1])
+    counts = np.sort(np.unique(sampled(codes.ravel()), return_counts=True)[1])
     return _Look(
         float(flat.mean()) if flat.size else 1.0, counts[-16:].sum() / counts.sum(), len(counts) / counts.sum()
     )

@@ -38,7 +38,7 @@ from idc.systems.objects.pixel_changes import (
     unmoved_pixels,
     whole_moves,
 )
-from idc.systems.objects.recolouring import RecolouredPixels, Recolouring, recoloured
+from idc.systems.objects.recolouring import RecolouredPixels, Recolouring
 from idc.systems.objects.wording import MIXED, colour_of, quoted, sampled, where_of, with_article, words_clause
 
 IDENTICAL = "The two images are identical."
@@ -61,8 +61,6 @@ _MOST_LISTED = 200
 """Clusters that are described, the largest first; the others are counted."""
 _SECONDS = 6.0
 """Computing time of a pair after which no further cluster is described."""
-_SAMPLE = 20_000
-"""Pixels from which a colour is taken at most."""
 _LINE = 4
 """Largest thickness of a line or border, in pixels."""
 _PLAIN = 0.6
@@ -114,7 +112,7 @@ def exact_changes(
     images = before, after
     canvas = canvas or canvas_of(before, after, counted)
     before, after = canvas.before, canvas.after
-    repainted = recoloured(before, after, canvas.pixels)
+    repainted = canvas.repainted
     different = different_pixels(repainted.before, after)
     reading = WordReader() if read_text else None
     strips = [_strip_claim(images[strip.side], strip, reading) for strip in canvas.strips[:_MOST_LISTED]]
@@ -323,7 +321,7 @@ class _Colour(NamedTuple):
 
 
 def _colour(pixels: np.ndarray) -> _Colour:
-    pixels = sampled(pixels, _SAMPLE)
+    pixels = sampled(pixels)
     codes, counts = np.unique(pixels.astype(np.int64) @ (1 << 16, 1 << 8, 1), return_counts=True)
     return _Colour(int(codes[counts.argmax()]), float(counts.max() / counts.sum()))
 
@@ -357,7 +355,7 @@ def _look_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster) -> tup
     thing = "line" if _is_line(cluster) else "border" if _is_border(cluster.mask) else "region"
     names: tuple[str | None, str | None] = _names(first, second) if plain else (None, None)
     if not plain and was_ground == is_ground:  # shades of a colour
-        pixels = (sampled(image[slices_of(box)][cluster.mask], _SAMPLE) for image in (before, after))
+        pixels = (sampled(image[slices_of(box)][cluster.mask]) for image in (before, after))
         shades = [colour_of(values.astype(np.float32) / 255) for values in pixels]
         names = (shades[0], shades[1]) if shades[0] != shades[1] and MIXED not in shades else names
     background = plain and _FILLED <= cluster.mask.mean() < 1
@@ -401,7 +399,7 @@ def _is_border(mask: np.ndarray) -> bool:
 def _region(box: PixelBox, canvas: PairCanvas, different: np.ndarray) -> Region:
     part = slices_of(box)
     mask = different[part]
-    pixels = (sampled(image[part][mask], _SAMPLE) for image in (canvas.before, canvas.after))
+    pixels = (sampled(image[part][mask]) for image in (canvas.before, canvas.after))
     names = [colour_of(colours.astype(np.float32) / 255) for colours in pixels]
     share = float(mask.sum() / max(np.prod(canvas.sizes[1]), 1))
     return Region(canvas.on(1, box), share, canvas.where(box), *names)

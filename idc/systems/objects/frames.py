@@ -44,7 +44,7 @@ def dead_frame(before: np.ndarray, after: np.ndarray) -> str | None:
     """A sentence on the one of two frames that shows nothing: it is plain, or its rows or columns are all the same,
     and the other one is a picture. None if both or neither show anything."""
     brightened = _gain(max(before, after, key=np.mean))
-    frames = [small(image) * brightened for image in (before, after)]
+    frames = [thumbnail(image) * brightened for image in (before, after)]
     for part, start in (("image", 0), ("lower part of the image", _SIDE // 2)):
         spreads, usual = (
             [min(_spread(frame[start:], q, axis) for axis in (0, 1)) for frame in frames] for q in (90, 50)
@@ -60,7 +60,7 @@ def dead_frame(before: np.ndarray, after: np.ndarray) -> str | None:
     return None
 
 
-def small(image: np.ndarray) -> np.ndarray:
+def thumbnail(image: np.ndarray) -> np.ndarray:
     """An image of any size as float32 (64, 64, 3), in grey levels."""
     return cv2.resize(image, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA).astype(np.float32)
 
@@ -73,8 +73,13 @@ def _spread(frame: np.ndarray, quantile: int, axis: int) -> float:
 
 def _gain(image: np.ndarray) -> float:
     """The factor that gives a dark image a usual exposure, from 1 on."""
-    mean, lightest = small(image).mean(), np.percentile(image[::2, ::2], 99.9)  # lamps and stars are small
+    mean, lightest = thumbnail(image).mean(), np.percentile(image[::2, ::2], 99.9)  # lamps and stars are small
     return float(np.clip(min(_BRIGHT / max(mean, 1), _LIGHTEST / max(lightest, 1)), 1, _MOST_GAIN))
+
+
+def is_dark(image: np.ndarray) -> bool:
+    """Whether :func:`exposed` makes an image brighter."""
+    return _gain(image) > _SLIGHT
 
 
 def exposed(image: np.ndarray) -> tuple[np.ndarray, float]:

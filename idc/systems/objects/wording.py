@@ -22,6 +22,8 @@ _NAMED = 3
 _SURE = 0.6
 """Smallest share of a region's pixels that must have a colour for the region to be called by it."""
 MIXED = "mixed colours"
+_SAMPLE = 20_000
+"""Pixels from which a colour is taken at most."""
 OBJECT, REGION, LINE, WORDS = "object", "region", "line", "words"
 """Names in claims of what is not a class of a detector: something whose name is not sure, a part of the image, a thin
 one, text."""
@@ -60,17 +62,17 @@ def region_sentence(regions: Sequence[Region], comparison: Comparison) -> str:
     return f"{text}{light_sentence(comparison.light)}"
 
 
-def view_clause(view: CameraView | None) -> str:
-    """How the views differ, by a zoom or by quarters of a turn, without capital and stop; else empty."""
+def view_sentence(view: CameraView | None) -> str:
+    """How the views differ, by a zoom or by quarters of a turn; else empty."""
     if view is None:
         return ""
     quarters = round(view.turn / 90) % 4
     if quarters and abs((view.turn + 45) % 90 - 45) < _STRAIGHT:
-        return f"the image after is turned {_TURNS[quarters - 1]}"
+        return f"The image after is turned {_TURNS[quarters - 1]}."
     if view.zoom > _ZOOMED:
-        return f"the view after is a part of the one before, {view.zoom:.1f} times as large"
+        return f"The view after is a part of the one before, {view.zoom:.1f} times as large."
     if view.zoom < 1 / _ZOOMED:
-        return f"the view before is a part of the one after, which is {1 / view.zoom:.1f} times as wide"
+        return f"The view before is a part of the one after, which is {1 / view.zoom:.1f} times as wide."
     return ""
 
 
@@ -135,9 +137,9 @@ def colour_of(pixels: np.ndarray) -> str:
     return str(names[counts.argmax()]) if counts.max() >= _SURE * counts.sum() else MIXED
 
 
-def sampled(pixels: np.ndarray, most: int) -> np.ndarray:
-    """Pixels (N, 3), or evenly chosen ones if there are more than ``most``."""
-    return pixels[:: -(-len(pixels) // most) or 1]
+def sampled(pixels: np.ndarray) -> np.ndarray:
+    """Pixels (N, 3) or their codes (N,), or evenly chosen ones where they are many."""
+    return pixels[:: -(-len(pixels) // _SAMPLE) or 1]
 
 
 def _colours(pixels: np.ndarray) -> np.ndarray:
