@@ -110,7 +110,7 @@ class ObjectsCaptioner(Captioner):
             make_canvas = canvas_of if self._config.mode == "exact" else exact_canvas
             canvas = make_canvas(before, after, counted)
         if canvas is not None:
-            description = exact_changes(before, after, counted, self._text, canvas)
+            description = exact_changes(before, after, canvas, self._text)
             description = self._with_pictures(description, before, after)
             return description if change_map else replace(description, change_map=None)
         (first, gain), (second, other_gain) = (exposed(_reduced(image)) for image in (before, after))

@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 
 from idc.captioning.contract import Candidate, Claim, ClaimKind, Description, Region
-from idc.systems.objects.canvas import ExtraStrip, PairCanvas, canvas_of
+from idc.systems.objects.canvas import ExtraStrip, PairCanvas
 from idc.systems.objects.drawn_words import DrawnWord, DrawnWords, WordReader, box_of_words
 from idc.systems.objects.geometry import (
     PixelBox,
@@ -90,19 +90,12 @@ class _Cluster(NamedTuple):
         return np.asarray(self.labels[slices_of(self.box)] == self.number)
 
 
-def exact_changes(
-    before: np.ndarray,
-    after: np.ndarray,
-    counted: np.ndarray | None = None,
-    read_text: bool = True,
-    canvas: PairCanvas | None = None,
-) -> Description:
+def exact_changes(before: np.ndarray, after: np.ndarray, canvas: PairCanvas, read_text: bool = True) -> Description:
     """Compare two images of any sizes pixel by pixel.
 
     Args:
-        counted: bool (H, W) over the image after, the part in which differences count; None for all.
+        canvas: of these images, :func:`~idc.systems.objects.canvas.canvas_of`.
         read_text: whether words are read, by the extra ``text``.
-        canvas: of these images, where it was made before.
 
     Returns:
         The most telling claims first, and the largest of the regions, parts of the image after that differ; the change
@@ -110,7 +103,6 @@ def exact_changes(
     """
     started = time.thread_time()
     images = before, after
-    canvas = canvas or canvas_of(before, after, counted)
     before, after = canvas.before, canvas.after
     repainted = canvas.repainted
     different = different_pixels(repainted.before, after)

@@ -56,9 +56,11 @@ def changed(draw_on: str, *arguments: object, rows: tuple[str, ...] = ROWS, **op
     return np.array(image)
 
 
-def compared(after: np.ndarray, before: np.ndarray | None = None, read_text: bool = False) -> Any:
+def compared(
+    after: np.ndarray, before: np.ndarray | None = None, read_text: bool = False, counted: np.ndarray | None = None
+) -> Any:
     first = np.array(screen()) if before is None else before
-    changes = exact_changes(first, after, read_text=read_text)
+    changes = exact_changes(first, after, canvas.canvas_of(first, after, counted), read_text)
     assert says_no_change(changes.objects_text) == (not changes.claims)
     assert (changes.change_map.max() > 0) == bool(changes.claims)
     return changes
@@ -306,7 +308,7 @@ def test_of_many_parts_the_largest_are_listed_and_the_others_counted(
 
 def test_a_pair_that_takes_too_long_is_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "_SECONDS", -1.0)
-    changes = exact_changes(*dots(64), read_text=False)
+    changes = exact_changes(*dots(64), canvas.canvas_of(*dots(64)), read_text=False)
     assert changes.objects_text == "The images differ in 100 parts, which are not listed."
     assert changes.verdict == "unsure"
     assert "was ended after" in str(changes.verdict_text)
@@ -330,9 +332,9 @@ def test_what_does_not_count_is_not_compared() -> None:
     after = changed("rectangle", (40, 400, 239, 439), fill=BLUE)
     counted = np.ones(after.shape[:2], bool)
     counted[390:450] = False
-    assert exact_changes(np.array(screen()), after, counted, False).objects_text == IDENTICAL
+    assert compared(after, counted=counted).objects_text == IDENTICAL
     after[20:30, 500:520] = RED
-    [claim] = exact_changes(np.array(screen()), after, counted, False).claims
+    [claim] = compared(after, counted=counted).claims
     assert claim.box_after == (500, 20, 520, 30)
 
 
