@@ -28,8 +28,8 @@ def screen(ground: int, ink: int) -> np.ndarray:
     """A window with lines of code."""
     image = np.full((600, 900, 3), ground, np.uint8)
     for line in range(20):
-        place = 20 + 20 * (line % 3), 30 + 26 * line
-        cv2.putText(image, "return timeout(30)"[: 5 + line % 13], place, cv2.FONT_HERSHEY_SIMPLEX, 0.6, (ink,) * 3, 1)
+        corner = 20 + 20 * (line % 3), 30 + 26 * line
+        cv2.putText(image, "return timeout(30)"[: 5 + line % 13], corner, cv2.FONT_HERSHEY_SIMPLEX, 0.6, (ink,) * 3, 1)
     return image
 
 

@@ -134,10 +134,13 @@ def test_each_pair_of_a_batch_goes_to_the_captioner_that_knows_it() -> None:
     befores, afters = pixels(RENDERED[0], BOTTLES[0], RENDERED[1]), pixels(RENDERED[1], BOTTLES[1], RENDERED[0])
     described = captioner.describe(befores, afters, candidates=2, change_map=True)
     assert [each.captioner for each in described] == [SHIPPED, OBJECTS, SHIPPED]
-    known, unknown = "both images are like the training of shipped", "not both images are like the training of shipped"
+    familiar, unfamiliar = (
+        "both images are like the training of shipped",
+        "not both images are like the training of shipped",
+    )
     assert [each.chosen for each in described] == [
-        f"{known}, and objects does not object",
-        unknown,
+        f"{familiar}, and objects does not object",
+        unfamiliar,
         described[0].chosen,
     ]
     shipped = CaptionerLoader(SHIPPED, LoadConfig())()

@@ -189,12 +189,14 @@ def faults(message: Message) -> Iterator[str]:
     printing = [program for name, program in programs().items() if name in named or module in reached(name)]
     yield from (option for option in options if not any(option in program.options for program in printing))
     scope = getattr(importlib.import_module(module), message.scope or "", None)
-    own = scope if isinstance(scope, type) and issubclass(scope, ConfigModel) else None
+    speaker = scope if isinstance(scope, type) and issubclass(scope, ConfigModel) else None
     for setting, value in settings:
         if setting in PYTHON:
             continue
         for program in printing:
-            sections = [prefix for prefix, schema in program.sections if own is not None and issubclass(schema, own)]
+            sections = [
+                prefix for prefix, schema in program.sections if speaker is not None and issubclass(schema, speaker)
+            ]
             if any(program.takes(prefix + setting, value) for prefix in ["", *sections]):
                 break
         else:

@@ -44,18 +44,18 @@ QUIET = {"progress": False, "max_reject_share": 0.5}
 @pytest.fixture(scope="module")
 def s3() -> Iterator[Store]:
     """With a table of pairs and their images; one of these is missing, one is none."""
-    with store() as made:
-        made.request("PUT", "/idc/in/pairs.csv", table(["train", "val", "test"]))
-        made.request("PUT", "/idc/in/no_splits.csv", table([""]))
+    with store() as bucket:
+        bucket.request("PUT", "/idc/in/pairs.csv", table(["train", "val", "test"]))
+        bucket.request("PUT", "/idc/in/no_splits.csv", table([""]))
         for number in range(PAIRS):
             for role, value in (("before", 10 * number), ("after", 255 - number)):
                 data = encode_png(np.full((20, 30, 3), value, np.uint8))
                 fault = FAULTS.get(f"p{number}") if role == "after" else None
                 if fault != "missing file":
                     path = f"/idc/in/{role}/{number}.png"
-                    made.request("PUT", path, b"<html>" * 9 if fault == "not an image" else data)
-            made.request("PUT", f"/idc/in/captions/{number}.txt", b"a car has left")
-        yield made
+                    bucket.request("PUT", path, b"<html>" * 9 if fault == "not an image" else data)
+            bucket.request("PUT", f"/idc/in/captions/{number}.txt", b"a car has left")
+        yield bucket
 
 
 @pytest.fixture(autouse=True)

@@ -104,5 +104,5 @@ def test_an_installed_package_has_all_templates_and_tables() -> None:
 
 def test_importing_a_page_loads_neither_torch_nor_the_templates_engine() -> None:
     code = "import sys, idc.report.run_page; print([n for n in ('torch', 'jinja2') if n in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    listing = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert listing.stdout.strip() == "[]"
