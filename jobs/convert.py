@@ -12,28 +12,44 @@ Prints every dropped tensor with the reason. No code in the files is run.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from idc.config import cli, command, setting
+from idc.config import Cli, command, run_form
 from idc.next_command import after_conversion
 from idc.systems.changevg.config import ConvertMciJob
 from idc.systems.procap.config import ConvertJob
+from idc.util.command_forms import Form
+
+if TYPE_CHECKING:
+    from idc.training.foreign import Dropped
+
+
+def procap_command(args: Cli[ConvertJob]) -> None:
+    from idc.systems.procap.convert import convert
+
+    print_result(args.config, convert(args.config, overwrite=args.overwrite))
+
+
+def mci_command(args: Cli[ConvertMciJob]) -> None:
+    from idc.systems.changevg.convert import convert_mci
+
+    print_result(args.config, convert_mci(args.config, overwrite=args.overwrite))
+
+
+def print_result(job: ConvertJob | ConvertMciJob, dropped: list[Dropped]) -> None:
+    from idc.training.foreign import dropped_listing
+
+    print(dropped_listing(dropped))
+    print(f"{job.out}: converted from {job.weights}; {len(dropped)} tensors or parts of tensors were dropped")
+    print(f"next: {after_conversion(job.kind, job.out)}")
 
 
 @command
 def main() -> None:
-    schema: type[ConvertMciJob | ConvertJob] = ConvertMciJob if setting("kind") == "mci" else ConvertJob
-    args = cli(schema, __doc__, local=False)
-    from idc.systems.changevg.convert import convert_mci
-    from idc.systems.procap.convert import convert
-    from idc.training.foreign import dropped_listing
-
-    job = args.config
-    convert_weights: Any = convert_mci if schema is ConvertMciJob else convert
-    dropped = convert_weights(job, overwrite=args.overwrite)
-    print(dropped_listing(dropped))
-    print(f"{job.out}: converted from {job.weights}; {len(dropped)} tensors or parts of tensors were dropped")
-    print(f"next: {after_conversion(job.kind, job.out)}")
+    run_form(
+        __doc__,
+        {procap_command: Form(ConvertJob, local=False), mci_command: Form(ConvertMciJob, "kind=mci", local=False)},
+    )
 
 
 if __name__ == "__main__":

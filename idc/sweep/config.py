@@ -12,10 +12,11 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, field_validator
 
-from idc.config import ConfigError, ConfigModel, did_you_mean, layered, load, missing_inputs
+from idc.config import ConfigError, ConfigModel, layered, load, missing_inputs
 from idc.sweep.chain import TrialConfig, train_sections, trial_class
 from idc.systems import SYSTEMS
 from idc.training.config import TrackingConfig
+from idc.util.model_faults import did_you_mean
 from idc.util.option_values import DiskPath
 from idc.util.program import shipped
 
