@@ -12,7 +12,9 @@ Prints every dropped tensor with the reason. No code in the files is run.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from pkgutil import resolve_name
+from typing import Any
 
 from idc.config import Cli, command, run_form
 from idc.next_command import after_conversion
@@ -20,25 +22,12 @@ from idc.systems.changevg.config import ConvertMciJob
 from idc.systems.procap.config import ConvertJob
 from idc.util.command_forms import Form
 
-if TYPE_CHECKING:
-    from idc.training.foreign import Dropped
 
-
-def procap_command(args: Cli[ConvertJob]) -> None:
-    from idc.systems.procap.convert import convert
-
-    print_result(args.config, convert(args.config, overwrite=args.overwrite))
-
-
-def mci_command(args: Cli[ConvertMciJob]) -> None:
-    from idc.systems.changevg.convert import convert_mci
-
-    print_result(args.config, convert_mci(args.config, overwrite=args.overwrite))
-
-
-def print_result(job: ConvertJob | ConvertMciJob, dropped: list[Dropped]) -> None:
+def convert_command(function: str, args: Cli[Any]) -> None:
     from idc.training.foreign import dropped_listing
 
+    job = args.config
+    dropped = resolve_name(function)(job, overwrite=args.overwrite)
     print(dropped_listing(dropped))
     print(f"{job.out}: converted from {job.weights}; {len(dropped)} tensors or parts of tensors were dropped")
     print(f"next: {after_conversion(job.kind, job.out)}")
@@ -46,10 +35,9 @@ def print_result(job: ConvertJob | ConvertMciJob, dropped: list[Dropped]) -> Non
 
 @command
 def main() -> None:
-    run_form(
-        __doc__,
-        {procap_command: Form(ConvertJob, local=False), mci_command: Form(ConvertMciJob, "kind=mci", local=False)},
-    )
+    procap = partial(convert_command, "idc.systems.procap.convert:convert")
+    mci = partial(convert_command, "idc.systems.changevg.convert:convert_mci")
+    run_form(__doc__, {procap: Form(ConvertJob, local=False), mci: Form(ConvertMciJob, "kind=mci", local=False)})
 
 
 if __name__ == "__main__":

@@ -83,17 +83,15 @@ def chosen_form(forms: Sequence[Form], values: Mapping[str, Any], args: argparse
     """The form whose setting files or the command line have; else the first."""
     words = [word.partition("=") for word in args.overrides]
     settings = {**values, **{key.partition(".")[0]: text for key, equals, text in words if equals}}
-    settings |= {name.removesuffix("="): value for name, value in vars(args).items() if value and name.endswith("=")}
+    settings |= {
+        name.removesuffix("="): value for name, value in vars(args).items() if name[-1] == "=" and value is not None
+    }
     return next((form for form in forms[1:] if form.is_chosen(settings)), forms[0])
 
 
 def options_of(forms: Sequence[Form]) -> dict[str, tuple[list[str], FieldInfo]]:
     """The dotted settings of all ``forms`` that may be given as options: how these are spelled, and their field."""
-    options: dict[str, tuple[list[str], FieldInfo]] = {}
-    for form in forms:
-        for name, spellings, field in _options(form.config_type()):
-            options.setdefault(name, (spellings, field))
-    return options
+    return dict(option for form in reversed(forms) for option in _options(form.config_type()))
 
 
 def of_another_form(name: str, form: Form, others: Sequence[Form]) -> str:
@@ -103,8 +101,7 @@ def of_another_form(name: str, form: Form, others: Sequence[Form]) -> str:
     return f"{name}: not used without {' or '.join(other.typed() for other in others)}"
 
 
-def _options(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, list[str], FieldInfo]]:
-    """The dotted settings that may be given as options, and these."""
+def _options(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, tuple[list[str], FieldInfo]]]:
     for name, field in schema.model_fields.items():
         if (section := model_of(field.annotation)) is not None:
             if typing.get_origin(field.annotation) not in (tuple, dict):
@@ -115,12 +112,12 @@ def _options(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, l
         if not prefix:
             spellings = [*dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}", *spellings])]
         if spellings:
-            yield prefix + name, spellings, field
+            yield prefix + name, (spellings, field)
 
 
 def _field_help(schema: type[BaseModel], prefix: str = "") -> str:
     lines = ["settings:"] if not prefix else []
-    options = {name: ", ".join(spellings) for name, spellings, _ in _options(schema, prefix)}
+    options = {name: ", ".join(spellings) for name, (spellings, _) in _options(schema, prefix)}
     for name, field in schema.model_fields.items():
         section = model_of(field.annotation)
         if section is not None:
