@@ -113,14 +113,14 @@ class TrialConfig(ConfigModel):
         raise NotImplementedError
 
 
-class Filled(ConfigModel):
-    """First base of a job's config as a section of a trial, which fills in folders: none is looked for before."""
+class TrialSection(ConfigModel):
+    """First base of a job's config as a section of a trial, which sets its folders: none is looked for before."""
 
-    LATER: ClassVar[tuple[str, ...]] = ()
-    """Settings that the trial fills in, and whose errors do not count before."""
+    SET_BY_TRIAL: ClassVar[tuple[str, ...]] = ()
+    """Settings that the trial sets, and whose errors do not count before."""
 
     def errors(self) -> Iterator[str]:
-        return (line for line in super().errors() if not line.startswith(self.LATER))
+        return (line for line in super().errors() if not line.startswith(self.SET_BY_TRIAL))
 
     def preflight(self) -> Iterator[str]:
         return iter(())

@@ -73,7 +73,7 @@ class PublishedRow(NamedTuple):
 @cache
 def load_published() -> PublishedRows:
     """The transcribed rows."""
-    text = files("idc.report.leaderboard").joinpath("published_rows.yaml").read_text(encoding="utf-8")
+    text = files("idc.evaluation").joinpath("published_rows.yaml").read_text(encoding="utf-8")
     return PublishedRows.model_validate(yaml.safe_load(text))
 
 
