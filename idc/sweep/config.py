@@ -244,8 +244,7 @@ class SweepJob(SweepTable):
 
     @classmethod
     def composed(cls, values: dict[str, Any]) -> dict[str, Any]:
-        columns = [column.model_dump() for column in CAPTION_COLUMNS]
-        return with_size(with_published_rows(values, columns))
+        return with_size(with_published_rows(values))
 
     @field_validator("base")
     @classmethod

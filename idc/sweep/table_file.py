@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
 
 from idc.config import ConfigError, ConfigModel, layered, load
-from idc.evaluation.published_rows import ALL, load_published, published_rows
+from idc.evaluation.published_rows import ALL, load_published
 from idc.util.model_faults import did_you_mean
+
+_TITLES = {"BLEU-4": "B", "METEOR": "M", "ROUGE-L": "R", "CIDEr": "C", "SPICE": "S", "S_m*": "S"}
+"""Metric -> title of its column."""
 
 
 class PublishedSource(ConfigModel):
@@ -21,33 +24,34 @@ class PublishedSource(ConfigModel):
     """The table, as in `Table 2`."""
 
 
-def with_published_rows(values: Mapping[str, Any], columns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The settings of a sweep, the numbers of whose rows are those of the paper's table that `published` names.
+def with_published_rows(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a sweep, the numbers of whose rows are those of the paper's table that `published` names, and its
+    columns, if it names none.
 
     A row whose `published` is a method of that table gets its numbers; of a table on several data sets, in the group
     with the title of each. Methods that no row names are quoted, in the paper's order.
-
-    Args:
-        columns: of a sweep that names none.
 
     Raises:
         ConfigError: there is no such table, or no such method in it.
     """
     result = {key: value for key, value in values.items() if key != "published"}
-    columns, all_rows = values.get("columns", columns), values.get("rows", [])
-    if "published" not in values or not all(isinstance(each, Mapping) for each in (*columns, *all_rows)):
+    columns, all_rows = values.get("columns", []), values.get("rows", [])
+    if "published" not in values or not all(isinstance(item, Mapping) for item in (*columns, *all_rows)):
         return result
-    source = load(PublishedSource, None, values["published"])
-    titles = {(column.get("metric"), column.get("subset") or ALL): str(column.get("title")) for column in columns}
-    tables: dict[str, dict[str, dict[str, float]]] = {}  # title of a data set -> method -> title of a column -> number
-    for name, data_set in load_published().data_sets.items():
-        for row in published_rows(name):
-            if (row.table.paper, row.table.table) == (source.paper, source.table):
-                cells = {(metric, row.table.subset): number for metric, number in row.values.items()}
-                numbers = {titles[cell]: number for cell, number in cells.items() if cell in titles}
-                tables.setdefault(data_set.title, {}).setdefault(row.method, {}).update(numbers)
-    if not tables:
+    source, published = load(PublishedSource, None, values["published"]), load_published()
+    key = (source.paper, source.table, "")
+    parts = [table for table in published.tables if (table.paper, table.table, table.variant) == key]
+    if not parts:
         raise ConfigError([f"published: {source.paper} has no {source.table} among the published rows"])
+    of_paper = [{"title": _TITLES.get(metric, metric), "metric": metric} for metric in parts[0].columns]
+    result["columns"] = columns or of_paper
+    titles = {(column.get("metric"), column.get("subset") or ALL): column.get("title") for column in result["columns"]}
+    tables: dict[str, dict[str, dict[Any, float]]] = {}  # title of a data set -> method -> title of a column -> number
+    for part in parts:
+        methods = tables.setdefault(published.data_sets[part.data_set].title, {})
+        for method, scores in part.scores().items():
+            cells = {titles.get((metric, part.subset)): number for metric, number in scores.items()}
+            methods.setdefault(method, {}).update({title: number for title, number in cells.items() if title})
     filled: list[dict[str, Any]] = []
     for group in dict.fromkeys(row.get("group", "") for row in all_rows):
         methods = tables.get(group, {}) if len(tables) > 1 else next(iter(tables.values()))
