@@ -17,7 +17,7 @@ from idc.sweep.chain import TrialConfig, train_sections, trial_class
 from idc.sweep.table_file import with_published_rows, with_size
 from idc.systems import SYSTEMS
 from idc.training.config import TrackingConfig
-from idc.util.model_faults import did_you_mean
+from idc.util.model_faults import did_you_mean, model_of
 from idc.util.option_values import DiskPath
 from idc.util.program import shipped
 
@@ -295,7 +295,8 @@ class SweepJob(SweepTable):
                 errors.append(f"base.{section}: cannot read {path!r}: {' '.join(str(error).split())}")
                 continue
             values = values.get(section, values)  # those of procedures are in a section, too
-            contents[section] = {key: value for key, value in values.items() if key not in trial.derived(section)}
+            set_outside = getattr(model_of(trial.model_fields[section].annotation), "SET_OUTSIDE", ())
+            contents[section] = {key: value for key, value in values.items() if key not in set_outside}
         if errors:
             raise ConfigError(errors)
         return contents

@@ -7,7 +7,7 @@ Rows that differ in the preferences alone share what comes before. Importing thi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from idc.config import missing
 from idc.data.store import fingerprint, read_manifest
@@ -32,6 +32,8 @@ class _Captions(TrialSection, TuningJob):
 class _Preferences(TrialSection, AdpoJob):
     """The second stage, on the first one's model."""
 
+    SET_OUTSIDE = (*TrialSection.SET_OUTSIDE, "base")
+
     pairs: str = ""
     base: BaseConfig = _TUNED
 
@@ -40,10 +42,6 @@ class Trial(TrialConfig):
     """One trial of a sweep: the settings of both stages, and of the evaluation."""
 
     TRAININGS, SEARCHED = ("sft", "adpo"), "adpo"
-    DERIVED: ClassVar = {
-        "sft": ("name", "runs", "pairs", "more_pairs"),
-        "adpo": ("name", "runs", "pairs", "more_pairs", "base"),
-    }
 
     until: Literal["zero_shot", "sft", "preferences"] = "preferences"
     """The last training whose model is scored; zero_shot: the base as it is."""

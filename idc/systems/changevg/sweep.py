@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from idc.changeimti.config import BuildChangeImtiJob
 from idc.data.store import fingerprint, read_manifest
@@ -32,6 +32,8 @@ class _Train(TrialSection, GuideJob):
 class _Questions(TrialSection, BuildChangeImtiJob):
     """The questions; those of the test split are asked."""
 
+    SET_OUTSIDE = ("pairs", "out", "splits", "tasks")
+
     pairs: str = ""
     out: str = ""
 
@@ -39,10 +41,13 @@ class _Questions(TrialSection, BuildChangeImtiJob):
 class _Tune(TrialSection, ChangeVgJob):
     """The tuning, with its base."""
 
-    SET_BY_TRIAL = ("quote",)  # without a guide, which the trial sets
+    SET_OUTSIDE = (*TrialSection.SET_OUTSIDE, "guide", "regions")
 
     pairs: str = ""
     base: BaseConfig = BaseConfig(source="shipped")
+
+    def errors(self) -> Iterator[str]:
+        return (line for line in super().errors() if not line.startswith("quote: "))  # without a guide: it is set later
 
 
 class Trial(TrainingTrial):
@@ -50,10 +55,6 @@ class Trial(TrainingTrial):
     of the evaluation."""
 
     TRAININGS, SEARCHED = ("guide", "changevg"), "guide"
-    DERIVED: ClassVar = {
-        "questions": ("pairs", "out", "splits", "tasks"),
-        "changevg": ("name", "runs", "pairs", "more_pairs", "guide", "regions"),
-    }
 
     until: Literal["guide", "tuning"] = "guide"
     """The last training whose model is scored. A search is of the guide."""

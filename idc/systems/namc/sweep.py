@@ -4,7 +4,7 @@ share. Loads no torch."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 from idc.config import missing
 from idc.data.store import fingerprint, read_manifest
@@ -17,7 +17,7 @@ from idc.training.hashing import content_or_id
 class _Pretrain(TrialSection, PretrainJob):
     """Pre-training."""
 
-    SET_BY_TRIAL = ("tokenizer",)
+    SET_OUTSIDE = (*TrialSection.SET_OUTSIDE, "tokenizer")
 
     pairs: str = ""
     tokenizer: str | None = ""
@@ -25,6 +25,8 @@ class _Pretrain(TrialSection, PretrainJob):
 
 class _Finetune(TrialSection, FinetuneJob):
     """Fine-tuning."""
+
+    SET_OUTSIDE = ("name", "runs", "pairs", "pretrained", "model")
 
     pairs: str = ""
     pretrained: str | None = ""
@@ -34,10 +36,6 @@ class Trial(TrialConfig):
     """One trial of a sweep: the settings of NAMC's jobs, one section per job."""
 
     TRAININGS, SEARCHED = ("pretrain", "finetune"), "finetune"
-    DERIVED: ClassVar = {
-        "pretrain": ("name", "runs", "pairs", "more_pairs", "tokenizer"),
-        "finetune": ("name", "runs", "pairs", "pretrained", "model"),
-    }
 
     described: str | None = None
     """Folder of described pairs for the pre-training. Empty: fine-tuning trains the same model from scratch."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 class _Build(ProceduresConfig):
     """Procedures."""
 
+    SET_OUTSIDE: ClassVar = ("pairs",)
+
     pairs: str = ""
 
     def preflight(self) -> Iterator[str]:
@@ -33,11 +35,15 @@ class _Build(ProceduresConfig):
 class _Pretrain(TrialSection, PretrainJob):
     """Stage 1."""
 
+    SET_OUTSIDE = ("name", "runs", "procedures", "build")
+
     procedures: str = ""
 
 
 class _Finetune(TrialSection, FinetuneJob):
     """Stage 2."""
+
+    SET_OUTSIDE = ("name", "runs", "procedures", "build", "pretrained", "encoder")
 
     procedures: str = ""
 
@@ -46,11 +52,6 @@ class Trial(TrialConfig):
     """One trial of a sweep: the settings of ProCap's jobs, one section per job."""
 
     TRAININGS, SEARCHED = ("pretrain", "finetune"), "finetune"
-    DERIVED: ClassVar = {
-        "build": ("pairs",),
-        "pretrain": ("name", "runs", "procedures", "build"),
-        "finetune": ("name", "runs", "procedures", "build", "pretrained", "encoder"),
-    }
 
     procedures: str | None = None
     """Folder of existing procedures, for sweeps that do not vary them; this or `build`."""
