@@ -200,7 +200,7 @@ def _parsed(forms: Sequence[Form], doc: str | None, argv: Sequence[str] | None =
     for option in ("local", "overwrite"):
         if getattr(args, option, False) and not getattr(form, option):
             errors.append(of_another_form(f"--{option}", form, [other for other in forms if getattr(other, option)]))
-    for name in dict.fromkeys(key.partition(".")[0] for key in (*values, *overrides)):
+    for name in dict.fromkeys([*values, *(key.partition(".")[0] for key in overrides)]):
         if others := [other for other in forms if name not in settings and name in other.config_type().model_fields]:
             errors.append(of_another_form(name, form, others))
             values.pop(name, None)

@@ -48,7 +48,7 @@ def open_import(
     job, format = with_layout(job, job.source)
     source = open_reader(format, job.source, job)
     joined = 1
-    if files.locate(job.out).local is None and job.chunk_size == type(job).model_fields["chunk_size"].default:
+    if files.locate(job.out).local is None and "chunk_size" not in job.model_fields_set:
         joined = _chunks_per_part(source, job.chunk_size)
         job = job.model_copy(update={"chunk_size": joined * job.chunk_size})
     what_counts = job.model_dump(exclude={"source", "out", "max_reject_share", "workers", *_not_ours(job)})

@@ -130,7 +130,10 @@ def reached(module: str) -> frozenset[str]:
         if (name := waiting.pop()) in files and name not in seen:
             seen.add(name)
             text = files[name].read_text(encoding="utf-8")
-            waiting += [*modules_of(files[name], types=False), *re.findall(r"[\"'](idc(?:\.\w+)+)[:\"']", text)]
+            waiting += [
+                *modules_of(files[name], types=False),
+                *re.findall(r"[\"']((?:idc|cluster)(?:\.\w+)+)[:\"']", text),
+            ]
             if 'f"idc.systems.{' in text:
                 waiting += [other for other in files if other.startswith("idc.systems.")]
     return frozenset(seen)
