@@ -6,16 +6,19 @@ Nothing of Ray or torch is loaded before the parse.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, TypeVar
 
 from pydantic import create_model
 
 from cluster.config import OnCluster
-from idc.config import ConfigError, ConfigModel, cli, refuse
+from idc.config import Cli, ConfigError, ConfigModel, refuse, run_form
 from idc.data.files import join
 from idc.data.remote_copies import check_writable
 from idc.next_command import after_training
+from idc.util.command_forms import Form
 from idc.util.program import as_started
 from idc.util.units import metric_text
 
@@ -34,7 +37,11 @@ def with_cluster(job: type[JobT]) -> type[JobT]:
 
 
 def train_command(
-    job_type: type[ConfigModel], entry: str, doc: str | None, build: tuple[str, str] | None = None
+    job_type: type[ConfigModel],
+    entry: str,
+    doc: str | None,
+    build: tuple[str, str] | None = None,
+    others: Mapping[Callable[[Cli[Any]], None], Form] = {},
 ) -> None:
     """Train what the command line describes; an input that it describes but that is not there is built first.
 
@@ -44,8 +51,12 @@ def train_command(
         doc: of the command.
         build: for a config with a section ``build``: the field that names the input's folder, and the
             ``"module:function"`` that builds it, called with the section, the folder, and the runner of chunks.
+        others: what the command does besides, with its own settings (:func:`idc.config.run_form`).
     """
-    args = cli(job_type, f"{doc}\n{_EVERY_TRAINING}")
+    run_form(doc, {partial(_train, entry, build): Form(job_type, note=_EVERY_TRAINING), **others})
+
+
+def _train(entry: str, build: tuple[str, str] | None, args: Cli[Any]) -> None:
     from cluster.preflight import Requirements, training_workers
     from cluster.session import run_chunks, session
     from cluster.train import is_complete, launch

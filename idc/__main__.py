@@ -15,7 +15,7 @@ import textwrap
 from importlib.util import find_spec
 from pathlib import Path
 
-from idc.config import did_you_mean
+from idc.util.model_faults import did_you_mean
 from idc.util.program import PROGRAM, commands_folder
 
 GROUPS = {

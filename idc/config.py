@@ -8,30 +8,27 @@ lives in the schema and nowhere else; a YAML file holds what differs from it.
 from __future__ import annotations
 
 import argparse
-import difflib
 import functools
-import itertools
 import json
 import os
 import re
 import shlex
 import sys
-import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic.fields import FieldInfo
 
 from idc.util import logs
-from idc.util.option_values import is_several, is_text, scalar
+from idc.util.command_forms import Form, chosen_form, of_another_form, options_of, parser_of
+from idc.util.model_faults import fault_lines, model_of
+from idc.util.option_values import is_text, scalar
 from idc.util.program import as_started, shipped
 from idc.util.redaction import for_terminal, redacted, secret_fault
 
-Loc = tuple[int | str, ...]
 _FIELDS_ONLY = object()
 """Validation context that leaves :meth:`ConfigModel.errors` out."""
 
@@ -113,15 +110,26 @@ def load(
     Raises:
         ConfigError: with every fault: unknown keys (and what was probably meant), bad values, contradictions.
     """
+    return _resolved(schema, *_read_files([path] if isinstance(path, str) else path or []), overrides or {})
+
+
+def _resolved(
+    schema: type[Schema], values: dict[str, Any], unread: Sequence[str], overrides: Mapping[str, Any]
+) -> Schema:
+    settings = _override({} if unread else schema.composed(values), overrides)
+    return _validate(schema, _laid_over(_section_defaults(schema, settings), settings), unread)
+
+
+def _read_files(paths: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The settings of files laid over each other, and the faults of those that cannot be read."""
     values: dict[str, Any] = {}
     unread: list[str] = []
-    for name in [path] if isinstance(path, str) else path or []:
+    for name in paths:
         try:
             values = _laid_over(values, _read_yaml(name))
         except ConfigError as error:
             unread += error.errors
-    settings = _override({} if unread else schema.composed(values), overrides or {})
-    return _validate(schema, _laid_over(_section_defaults(schema, settings), settings), unread)
+    return values, unread
 
 
 def _read_yaml(path: str) -> dict[str, Any]:
@@ -163,35 +171,64 @@ def cli(
     value of an option whose setting is a text is that text; all other values are YAML.
 
     Args:
-        local, overwrite: whether the job uses these options; one that would do nothing is refused.
-        positional: settings that may be given by their value alone, in this order. A word ``name=value`` is one of
-            them if no setting has this name.
+        local, overwrite, positional: of :class:`Form`.
     """
-    parser = argparse.ArgumentParser(
-        usage=" ".join(["%(prog)s", "[options]", *map(str.upper, positional), "[key=value ...]"]),
-        description=doc,
-        epilog=_field_help(schema),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="key=value",
-        help="settings, e.g. train.batch_size=32 (or --key value, undotted)",
-    )
-    parser.add_argument("--config", metavar="FILE", action="append", help="YAML file of settings; a further one on top")
-    parser.add_argument("--print-config", action="store_true", help="print the resolved config as YAML and stop")
-    if local:
-        parser.add_argument("--local", action="store_true", help="run on this machine, without Ray")
-    if overwrite:
-        parser.add_argument("--overwrite", action="store_true", help="replace an output made from another config")
-    for name, spellings, field in _options(schema):
-        flag: dict[str, Any] = {"action": "store_const", "const": "true"} if field.annotation is bool else {}
-        if is_several(field.annotation):
-            flag = {"action": "append"}
-        parser.add_argument(*spellings, dest=f"{name}=", help=argparse.SUPPRESS, **flag)
-    args = parser.parse_intermixed_args(argv)
+    return _parsed([Form(schema, "", local, overwrite, positional)], doc, argv)[1]
+
+
+def run_form(doc: str | None, forms: Mapping[Callable[[Cli[Any]], None], Form]) -> None:
+    """Parse the command line of a job that does several things, like :func:`cli`, and call the function of the form
+    that its settings choose: those of YAML files, with those of the command line on top."""
+    form, args = _parsed(list(forms.values()), doc)
+    next(function for function, its_form in forms.items() if its_form is form)(args)
+
+
+def _parsed(forms: Sequence[Form], doc: str | None, argv: Sequence[str] | None = None) -> tuple[Form, Cli[Any]]:
+    used = forms[:1]  # all others are imported only if they, or their settings, are used
+    args, unused = parser_of(doc, used).parse_known_intermixed_args(argv)
+    values, unread = _read_files(args.config or [])
+    form = chosen_form(forms, values, args)
+    if unused or form is not forms[0]:
+        used = forms
+        args = parser_of(doc, used).parse_intermixed_args(argv)
+        form = chosen_form(forms, values, args)
+    if args.help:
+        parser_of(doc, [form]).print_help()
+        raise SystemExit(0)
+    settings = form.config_type().model_fields
+    overrides, errors = _overrides(args, used, form.positional, settings)
+    for option in ("local", "overwrite"):
+        if getattr(args, option, False) and not getattr(form, option):
+            errors.append(of_another_form(f"--{option}", form, [other for other in forms if getattr(other, option)]))
+    for name in dict.fromkeys([*values, *(key.partition(".")[0] for key in overrides)]):
+        if others := [other for other in forms if name not in settings and name in other.config_type().model_fields]:
+            errors.append(of_another_form(name, form, others))
+            values.pop(name, None)
+            overrides = {key: value for key, value in overrides.items() if key.partition(".")[0] != name}
+    try:
+        config = _resolved(form.config_type(), values, unread, overrides)
+    except ConfigError as error:
+        enter_root()
+        refuse(errors + error.errors + missing_inputs(error.rest))
+    enter_root()
+    if args.print_config and not errors:
+        print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
+        raise SystemExit(0)
+    if errors := [*errors, *logs.errors(), *missing_inputs(config)]:
+        refuse(errors)
+    logs.set_up()
+    return form, Cli(config, getattr(args, "local", False), getattr(args, "overwrite", False))
+
+
+def _overrides(
+    args: argparse.Namespace, used: Sequence[Form], positional: Sequence[str], settings: Collection[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """The settings of a command line by their dotted names, and its faults.
+
+    Args:
+        used: the forms whose options were parsed.
+        positional, settings: of the form that was chosen.
+    """
     errors: list[str] = []
     overrides: dict[str, Any] = {}
     unnamed = list(positional)
@@ -204,33 +241,21 @@ def cli(
 
     for item in args.overrides:
         key, equals, text = item.partition("=")
-        if unnamed and (not equals or "/" in key or key.partition(".")[0] not in schema.model_fields):
+        if unnamed and (not equals or "/" in key or key.partition(".")[0] not in settings):
             overrides[unnamed.pop(0)] = item  # a path or URI may have a =, and no setting has a /
         elif not equals or not key:
             errors.append(f"{item!r} is not of the form key=value")
         else:
             read(key, text)
-    for name, _, field in _options(schema):
-        if (value := getattr(args, f"{name}=")) is None:
+    for name, (_, field) in options_of(used).items():
+        if (value := getattr(args, f"{name}=", None)) is None:
             continue
         overrides.pop(name, None)  # an option lies over all words
         if is_text(field.annotation) or (isinstance(value, list) and len(value) > 1):
             overrides[name] = value
         else:
             read(name, value[0] if isinstance(value, list) else value)
-    try:
-        config = load(schema, args.config, overrides)
-    except ConfigError as error:
-        enter_root()
-        refuse(errors + error.errors + missing_inputs(error.rest))
-    enter_root()
-    if args.print_config and not errors:
-        print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
-        raise SystemExit(0)
-    if errors := [*errors, *logs.errors(), *missing_inputs(config)]:
-        refuse(errors)
-    logs.set_up()
-    return Cli(config, getattr(args, "local", False), getattr(args, "overwrite", False))
+    return overrides, errors
 
 
 def command(main: Callable[[], None]) -> Callable[[], None]:
@@ -247,16 +272,6 @@ def command(main: Callable[[], None]) -> Callable[[], None]:
             raise SystemExit(for_terminal(text)) from None
 
     return run
-
-
-def setting(name: str) -> str | None:
-    """The text of a setting (of a section: one of its settings) on this process's command line; None without it. A
-    command that does several things asks which."""
-    for word, following in itertools.pairwise([*sys.argv[1:], ""]):
-        key, equals, text = word.partition("=")
-        if key.removeprefix("--").partition(".")[0] == name and (equals or word.startswith("--")):
-            return text if equals else following
-    return None
 
 
 def arguments(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -287,7 +302,7 @@ def refuse(errors: Sequence[str]) -> NoReturn:
     raise SystemExit(2)
 
 
-def _section_defaults(schema: type[ConfigModel], settings: Mapping[str, Any]) -> dict[str, Any]:
+def _section_defaults(schema: type[BaseModel], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The sections, at any depth, whose default in this schema differs from the section's own defaults; also those in a
     section without a default for which there are ``settings``."""
     defaults: dict[str, Any] = {}
@@ -297,7 +312,7 @@ def _section_defaults(schema: type[ConfigModel], settings: Mapping[str, Any]) ->
         below = inner if isinstance(inner, Mapping) else {}
         if isinstance(value, ConfigModel):
             defaults[name] = _laid_over(_section_defaults(type(value), below), value.model_dump(exclude_unset=True))
-        elif field.is_required() and isinstance(inner, Mapping) and (section := _model_of(field.annotation)):
+        elif field.is_required() and isinstance(inner, Mapping) and (section := model_of(field.annotation)):
             defaults[name] = {key: value for key, value in _section_defaults(section, below).items() if value}
     return defaults
 
@@ -328,7 +343,7 @@ def _validate(schema: type[Schema], values: dict[str, Any], unread: Sequence[str
         config = schema.model_validate(values, context=_FIELDS_ONLY)
     except ValidationError as error:
         items = [item for item in error.errors() if not (unread and item["type"] == "missing")]
-        raise ConfigError([*unread, *(line for item in items for line in _describe(schema, item))]) from None
+        raise ConfigError([*unread, *fault_lines(schema, values, items)]) from None
     if unread:
         raise ConfigError(unread, rest=config)
     errors = [_typable(line, path, section) for path, section in _sections(config) for line in section.all_errors()]
@@ -337,75 +352,12 @@ def _validate(schema: type[Schema], values: dict[str, Any], unread: Sequence[str
     return config
 
 
-def _describe(schema: type[ConfigModel], item: Any) -> list[str]:
-    """One line for each fault of a pydantic error: dotted path, what is wrong, what was probably meant."""
-    loc: Loc = item["loc"]
-    path = ".".join(str(part) for part in loc)
-    section = _section_at(schema, loc[:-1])
-    if item["type"] == "extra_forbidden":
-        names = list(section.model_fields) if section else []
-        listed = f"; settings here: {', '.join(names)}" if names else ""
-        return [f"{path}: no such setting{did_you_mean(str(loc[-1]), names) or listed}"]
-    if item["type"] == "missing":
-        return [f"{path}: required, and not given"]
-    if item["type"] == "literal_error":
-        choices = [choice.strip("' ") for choice in item["ctx"]["expected"].replace(" or ", ", ").split(",")]
-        hint = did_you_mean(str(item["input"]), choices)
-        return [f"{path}: {item['input']!r} is not one of {', '.join(choices)}{hint}"]
-    if item["type"] == "value_error":
-        prefix = f"{path}." if path else ""
-        return [f"{prefix}{line}" for line in str(item["ctx"]["error"]).splitlines()]
-    return [f"{path}: {item['msg'][:1].lower()}{item['msg'][1:]}, got {item['input']!r}"]
-
-
-def first_error(error: ValidationError) -> str:
-    """The dotted path and the message of the first fault of a stored record."""
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-
-
-def did_you_mean(word: str, choices: Sequence[str]) -> str:
-    """The end of a fault's line: what was probably meant, or nothing."""
-    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def _options(schema: type[ConfigModel], prefix: str = "") -> Iterator[tuple[str, list[str], FieldInfo]]:
-    """The dotted settings that may be given as options, and these."""
-    for name, field in schema.model_fields.items():
-        if (section := _model_of(field.annotation)) is not None:
-            if typing.get_origin(field.annotation) not in (tuple, dict):
-                yield from _options(section, f"{prefix}{name}.")
-            continue
-        extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-        spellings = [str(extra["option"])] if "option" in extra else []
-        if not prefix:
-            spellings = [*dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}", *spellings])]
-        if spellings:
-            yield prefix + name, spellings, field
-
-
 def _texts(value: Any) -> list[str]:
     """The texts of a setting, also in lists and mappings; not those of other sections."""
     if isinstance(value, str):
         return [value]
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (tuple, list)) else ()
     return [text for item in inner for text in _texts(item)]
-
-
-def _model_of(annotation: Any) -> type[ConfigModel] | None:
-    for candidate in (annotation, *typing.get_args(annotation)):
-        if isinstance(candidate, type) and issubclass(candidate, ConfigModel):
-            return candidate
-    return None
-
-
-def _section_at(schema: type[ConfigModel], loc: Loc) -> type[ConfigModel] | None:
-    section: type[ConfigModel] | None = schema
-    for key in loc:
-        field = None if section is None else section.model_fields.get(str(key))
-        section = None if field is None else _model_of(field.annotation)
-    return section
 
 
 def _sections(config: ConfigModel, path: str = "") -> Iterator[tuple[str, ConfigModel]]:
@@ -429,18 +381,3 @@ def missing_inputs(config: ConfigModel | None) -> list[str]:
 def _typable(fault: str, path: str, section: ConfigModel) -> str:
     """A fault of a section with its own settings by their dotted names, as they are typed."""
     return re.sub(rf"(?<![\w.])(?=({'|'.join(type(section).model_fields)})=)", path, f"{path}{fault}")
-
-
-def _field_help(schema: type[ConfigModel], prefix: str = "") -> str:
-    lines = ["settings:"] if not prefix else []
-    options = {name: ", ".join(spellings) for name, spellings, _ in _options(schema, prefix)}
-    for name, field in schema.model_fields.items():
-        section = _model_of(field.annotation)
-        if section is not None:
-            lines.append(_field_help(section, f"{prefix}{name}."))
-            continue
-        default = "required" if field.is_required() else f"default {field.get_default(call_default_factory=True)!r}"
-        text = " ".join((field.description or "").split())
-        option = options.get(f"{prefix}{name}", "")
-        lines.append(f"  {prefix}{name}  ({default})  {option}".rstrip() + f"\n      {text}")
-    return "\n".join(lines)

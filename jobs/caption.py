@@ -38,17 +38,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from idc.captioning.pair import PairJob, caption_pair, caption_text
-from idc.config import cli, command, setting
+from idc.config import Cli, command, run_form
+from idc.util.command_forms import Form
 from idc.util.redaction import for_terminal
 
 if TYPE_CHECKING:
+    from cluster.caption_job import CaptionSceneJob, CaptionTableJob
     from idc.captioning.apply import Pixels
 
 
-def scene_command() -> None:
-    from cluster.caption_job import CaptionSceneJob
-
-    args = cli(CaptionSceneJob, __doc__, positional=("before", "after"))
+def scene_command(args: Cli[CaptionSceneJob]) -> None:
     job = args.config
     from cluster.session import run_chunks
     from idc.geo.scene_job import caption_scene
@@ -57,10 +56,7 @@ def scene_command() -> None:
     print(f"{job.out}: {caption_scene(job, run, args.local, args.overwrite).text()}")
 
 
-def table_command() -> None:
-    from cluster.caption_job import CaptionTableJob
-
-    args = cli(CaptionTableJob, __doc__)
+def table_command(args: Cli[CaptionTableJob]) -> None:
     job = args.config
     from cluster.session import run_chunks
     from idc.captioning.table import PAGE, caption_rows
@@ -84,15 +80,8 @@ def _geotiffs(before: bytes, after: bytes, names: tuple[str, str]) -> Pixels:
     return decode_georeferenced(before, after, MAX_PIXELS, names)[0]
 
 
-@command
-def main() -> None:
-    if setting("input") is not None or setting("config") is not None:
-        table_command()
-        return
-    if setting("out") is not None:
-        scene_command()
-        return
-    job = cli(PairJob, __doc__, local=False, overwrite=False, positional=("before", "after")).config
+def pair_command(args: Cli[PairJob]) -> None:
+    job = args.config
     # Nearly all objects of this process are made by imports and stay. To look for garbage after every 700 of them, the
     # default, takes a tenth of the time.
     gc.set_threshold(100_000)
@@ -100,6 +89,19 @@ def main() -> None:
     if result["warning"] is not None:
         print(result["warning"], file=sys.stderr)
     print(json.dumps(result) if job.as_json else for_terminal(caption_text(result)))
+
+
+@command
+def main() -> None:
+    images = ("before", "after")
+    run_form(
+        __doc__,
+        {
+            pair_command: Form(PairJob, local=False, overwrite=False, positional=images),
+            table_command: Form("cluster.caption_job:CaptionTableJob", "input"),
+            scene_command: Form("cluster.caption_job:CaptionSceneJob", "out", positional=images),
+        },
+    )
 
 
 if __name__ == "__main__":

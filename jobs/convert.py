@@ -12,28 +12,32 @@ Prints every dropped tensor with the reason. No code in the files is run.
 
 from __future__ import annotations
 
+from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
-from idc.config import cli, command, setting
+from idc.config import Cli, command, run_form
 from idc.next_command import after_conversion
 from idc.systems.changevg.config import ConvertMciJob
 from idc.systems.procap.config import ConvertJob
+from idc.util.command_forms import Form
+
+
+def convert_command(function: str, args: Cli[Any]) -> None:
+    from idc.training.foreign import dropped_listing
+
+    job = args.config
+    dropped = resolve_name(function)(job, overwrite=args.overwrite)
+    print(dropped_listing(dropped))
+    print(f"{job.out}: converted from {job.weights}; {len(dropped)} tensors or parts of tensors were dropped")
+    print(f"next: {after_conversion(job.kind, job.out)}")
 
 
 @command
 def main() -> None:
-    schema: type[ConvertMciJob | ConvertJob] = ConvertMciJob if setting("kind") == "mci" else ConvertJob
-    args = cli(schema, __doc__, local=False)
-    from idc.systems.changevg.convert import convert_mci
-    from idc.systems.procap.convert import convert
-    from idc.training.foreign import dropped_listing
-
-    job = args.config
-    convert_weights: Any = convert_mci if schema is ConvertMciJob else convert
-    dropped = convert_weights(job, overwrite=args.overwrite)
-    print(dropped_listing(dropped))
-    print(f"{job.out}: converted from {job.weights}; {len(dropped)} tensors or parts of tensors were dropped")
-    print(f"next: {after_conversion(job.kind, job.out)}")
+    procap = partial(convert_command, "idc.systems.procap.convert:convert")
+    mci = partial(convert_command, "idc.systems.changevg.convert:convert_mci")
+    run_form(__doc__, {procap: Form(ConvertJob, local=False), mci: Form(ConvertMciJob, "kind=mci", local=False)})
 
 
 if __name__ == "__main__":

@@ -33,10 +33,16 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cluster.config import ClusterConfig
-from idc.config import cli, command, refuse, setting
+from idc.config import Cli, command, refuse, run_form
 from idc.evaluation.config import AnswersJob, AskJob, EvaluateJob
+from idc.util.command_forms import Form
+
+if TYPE_CHECKING:
+    from idc.evaluation.judge import JudgeJob
+    from idc.report.config import ReportJob
 
 
 class Job(EvaluateJob):
@@ -46,32 +52,29 @@ class Job(EvaluateJob):
     """The Ray cluster (with actors above 1, not with --local)."""
 
 
-def questions_command() -> None:
-    job = cli(AskJob, __doc__, local=False, overwrite=False).config
+def questions_command(args: Cli[AskJob]) -> None:
     from idc.evaluation.answers import answers_table, ask_questions
 
-    for title, result in zip(("single questions", "in dialogues"), ask_questions(job), strict=True):
+    for title, result in zip(("single questions", "in dialogues"), ask_questions(args.config), strict=True):
         if result is not None:
             print(f"{title}: {answers_table(result)}")
 
 
-def answers_command() -> None:
+def answers_command(args: Cli[AnswersJob]) -> None:
     from idc.evaluation.answers import answers_table, run_answers
 
-    print(answers_table(run_answers(cli(AnswersJob, __doc__, local=False, overwrite=False).config)))
+    print(answers_table(run_answers(args.config)))
 
 
-def judge_command() -> None:
-    from idc.evaluation.judge import ANSWERS, JudgeJob, judgement_table, run_judge
-
-    job = cli(JudgeJob, __doc__, local=False, overwrite=False).config
+def judge_command(args: Cli[JudgeJob]) -> None:
     from idc.endpoint.chat_endpoint import EndpointError
+    from idc.evaluation.judge import ANSWERS, judgement_table, run_judge
 
     try:
-        result = run_judge(job)
+        result = run_judge(args.config)
     except EndpointError as error:
         raise SystemExit(
-            f"{error}\nAnswers so far are in {Path(job.out) / ANSWERS}; the same command continues."
+            f"{error}\nAnswers so far are in {Path(args.config.out) / ANSWERS}; the same command continues."
         ) from None
     print(judgement_table(result))
     for pair, reply in list(result.unreadable.items())[:10]:
@@ -80,18 +83,15 @@ def judge_command() -> None:
         raise SystemExit(f"{len(result.unreadable)} answers without a score; the same command requests them again")
 
 
-def page_command() -> None:
-    from idc.report.config import ReportJob
+def page_command(args: Cli[ReportJob]) -> None:
     from idc.report.run_page import collect
     from idc.util.atomic import write_text
 
-    job = cli(ReportJob, __doc__, local=False, overwrite=False).config
-    path = write_text(Path(job.out), collect(job).html())
+    path = write_text(Path(args.config.out), collect(args.config).html())
     print(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")
 
 
-def captions_command() -> None:
-    args = cli(Job, __doc__)
+def captions_command(args: Cli[Job]) -> None:
     job = args.config
     from cluster.session import run_chunks
     from idc.captioning.loading import artifact_folder
@@ -120,17 +120,19 @@ def captions_command() -> None:
         print(f"next: {following}")
 
 
-PARTS = {
-    "instructions": questions_command,
-    "answers": answers_command,
-    "judge": judge_command,
-    "evaluations": page_command,
-}
-
-
 @command
 def main() -> None:
-    next((part for name, part in PARTS.items() if setting(name) is not None), captions_command)()
+    plain = partial(Form, local=False, overwrite=False)
+    run_form(
+        __doc__,
+        {
+            captions_command: Form(Job),
+            questions_command: plain(AskJob, "instructions"),
+            answers_command: plain(AnswersJob, "answers"),
+            judge_command: plain("idc.evaluation.judge:JudgeJob", "judge"),
+            page_command: plain("idc.report.config:ReportJob", "evaluations"),
+        },
+    )
 
 
 if __name__ == "__main__":

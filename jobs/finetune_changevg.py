@@ -13,22 +13,25 @@ have flags and masks, notes, class maps and constant answers are scored (guide.j
 from __future__ import annotations
 
 from cluster.training_command import train_command, with_cluster
-from idc.config import cli, command, setting
+from idc.config import Cli, command
 from idc.next_command import after_notes
 from idc.systems.changevg.config import ChangeVgJob, ScoreGuideJob
+from idc.util.command_forms import Form
 
 Job = with_cluster(ChangeVgJob)
 
 
-@command
-def main() -> None:
-    if setting("out") is None:
-        train_command(Job, "idc.systems.changevg.tuning:train", __doc__)
-        return
-    job = cli(ScoreGuideJob, __doc__, overwrite=False).config
+def score_command(args: Cli[ScoreGuideJob]) -> None:
+    job = args.config
     from idc.systems.changevg.guide_scores import SCORES, score_guide, scores_table
 
     print(f"{scores_table(score_guide(job))}\n{job.out}/{SCORES}\nnext: {after_notes(job.guide)}")
+
+
+@command
+def main() -> None:
+    scores = Form(ScoreGuideJob, "out", overwrite=False)
+    train_command(Job, "idc.systems.changevg.tuning:train", __doc__, others={score_command: scores})
 
 
 if __name__ == "__main__":

@@ -17,10 +17,11 @@ from typing import Literal
 
 from cluster.config import OnCluster
 from cluster.training_command import train_command, with_cluster
-from idc.config import cli, command, setting
+from idc.config import Cli, command
 from idc.next_command import after_procedures
 from idc.systems.procap.config import PretrainJob
 from idc.systems.procap.procedures.config import BuildProceduresJob
+from idc.util.command_forms import Form
 
 Job = with_cluster(PretrainJob)
 
@@ -32,13 +33,7 @@ class ProceduresJob(OnCluster, BuildProceduresJob):
     """Build the procedures and stop."""
 
 
-@command
-def main() -> None:
-    if setting("only") is None:
-        procedures = ("procedures", "idc.systems.procap.procedures.build:build")
-        train_command(Job, "idc.systems.procap.task:pretrain", __doc__, procedures)
-        return
-    args = cli(ProceduresJob, __doc__)
+def procedures_command(args: Cli[ProceduresJob]) -> None:
     job = args.config
     from cluster.session import run_chunks
     from idc.systems.procap.procedures.build import build
@@ -50,6 +45,13 @@ def main() -> None:
         f"rejected: {manifest.num_rejected} {manifest.reject_reasons or ''}".rstrip()
     )
     print(f"next: {after_procedures(job.procedures)}")
+
+
+@command
+def main() -> None:
+    procedures = ("procedures", "idc.systems.procap.procedures.build:build")
+    entry = "idc.systems.procap.task:pretrain"
+    train_command(Job, entry, __doc__, procedures, {procedures_command: Form(ProceduresJob, "only")})
 
 
 if __name__ == "__main__":

@@ -15,10 +15,11 @@ from __future__ import annotations
 from functools import partial
 
 from cluster.config import OnCluster
-from idc.config import cli, command, setting
+from idc.config import Cli, command, run_form
 from idc.data.config import CorruptJob
 from idc.next_command import after_corruption
 from idc.report.config import RobustnessJob
+from idc.util.command_forms import Form
 
 
 class Job(OnCluster, RobustnessJob):
@@ -29,8 +30,7 @@ class SetJob(OnCluster, CorruptJob):
     """A robustness set, and the cluster to make it on."""
 
 
-def make_set() -> None:
-    args = cli(SetJob, __doc__)
+def make_set(args: Cli[SetJob]) -> None:
     job = args.config
     from cluster.session import run_chunks
     from idc.robustness.build import open_corruption, sentence
@@ -44,18 +44,18 @@ def make_set() -> None:
     print(f"next: {after_corruption(job.out)}")
 
 
-@command
-def main() -> None:
-    if setting("kind") is not None:
-        make_set()
-        return
-    args = cli(Job, __doc__)
+def make_table(args: Cli[Job]) -> None:
     job = args.config
     from cluster.session import run_chunks
     from idc.report.robustness import run_robustness
 
     table = run_robustness(job, partial(run_chunks, args.local, job.cluster, job=job), args.overwrite)
     print(f"{table.read_text(encoding='utf-8')}\n{table}")
+
+
+@command
+def main() -> None:
+    run_form(__doc__, {make_table: Form(Job), make_set: Form(SetJob, "kind")})
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from idc.config import did_you_mean
+from idc.util.model_faults import did_you_mean, location_of
 from serve.log import context_of
 from serve.schema import CaptionForm
 
@@ -93,7 +93,8 @@ def _invalid(error: RequestValidationError) -> ApiError:
         return ApiError(400, "invalid_json", f"the body is not valid JSON: {items[0]['ctx']['error']}")
     lines = []
     for item in items[:_FAULTS]:
-        path, message = ".".join(str(part)[:80] for part in item["loc"][1:]), item["msg"]  # the first part is "body"
+        location = location_of(item, {"body": error.body})[1:]  # behind "body"
+        path, message = ".".join(str(part)[:80] for part in location), item["msg"]
         if "UploadFile" in message:
             path = str(item["loc"][1])
             message = f"must be uploaded as a file, as with curl -F {path}=@image.png"

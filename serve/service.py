@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from idc.config import did_you_mean
+from idc.util.model_faults import did_you_mean
 from serve.backend import Backend, EncodedPair, Overloaded, PairResult, TextCallback
 from serve.config import ServeConfig
 from serve.errors import ApiError, busy, internal_error

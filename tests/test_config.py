@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +12,7 @@ import pytest
 import yaml
 from pydantic import Field, ValidationError
 
-from idc.config import ConfigError, ConfigModel, cli, command, load, missing, override, setting
+from idc.config import ConfigError, ConfigModel, cli, command, load, missing, override
 from idc.util import logs
 
 
@@ -184,16 +183,6 @@ def test_override_makes_a_changed_copy() -> None:
 
 
 # -- command line -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [("kind=fog", "fog"), ("--kind=fog", "fog"), ("--kind fog", "fog"), ("out=kind", None), ("kind.a=1", "1"),
-     ("kind fog", None), ("kinds=fog", None), ("a kind=", ""), ("--kind", ""), ("", None)],
-)  # fmt: skip
-def test_a_command_can_ask_for_a_setting(line: str, text: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["job.py", *line.split()])
-    assert setting("kind") == text
 
 
 class Captions(ConfigModel):

@@ -118,7 +118,7 @@ def test_a_config_loads_with_the_schema_of_its_job(path: str) -> None:
     config = load(schema_of(job), SWEEPS.get(path, [path]), INPUTS.get(job, {}))  # from any folder
     text = (ROOT / path).read_text(encoding="utf-8")
     assert text.startswith("# "), "a config says in its first line what it is for"
-    assert yaml.safe_load(text).keys() <= {*type(config).model_fields, "sizes"}
+    assert yaml.safe_load(text).keys() <= {*type(config).model_fields, "sizes", "published"}
 
 
 # -- help ---------------------------------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ class RobustnessConfig(ConfigModel):
         if self.kind == "replace_words" and self.share is None:
             yield "share: required with kind=replace_words"
         for name, used in (("severity", image), ("which", image), ("share", self.kind == "replace_words")):
-            if name in self.model_fields_set and getattr(self, name) is not None and not used:
+            if not used and getattr(self, name) != RobustnessConfig.model_fields[name].default:
                 yield f"{name}: not used with kind={self.kind}; leave it out"
 
     def perturbed(self) -> tuple[Split, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -115,6 +115,8 @@ class EvaluateJob(LoadConfig):
 
 class EvaluateSection(EvaluateJob):
     """An evaluation inside another job, which sets its inputs and its output."""
+
+    SET_OUTSIDE: ClassVar = ("out", "pairs", "artifact", "predictions")
 
     out: str = ""
     pairs: str = ""

@@ -20,7 +20,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -96,6 +96,8 @@ class JudgeJob(RequestConfig):
 
 class JudgeSection(JudgeJob):
     """A judgement inside another job, which sets its evaluation and its output."""
+
+    SET_OUTSIDE: ClassVar = ("evaluation", "out")
 
     evaluation: str = ""
     out: str = ""

@@ -19,7 +19,6 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator
 
-from idc.config import first_error
 from idc.metrics import changes
 from idc.metrics.change_maps import ChangeMaps, change_map_table
 from idc.metrics.scene_scores import (
@@ -32,6 +31,7 @@ from idc.metrics.scene_scores import (
     wilson,
 )
 from idc.util.atomic import write_text
+from idc.util.model_faults import first_error
 from idc.util.units import score_text
 
 EVALUATION = "evaluation.json"

@@ -251,7 +251,7 @@ class RenderConfig(ConfigModel):
 
     def errors(self) -> Iterator[str]:
         if self.satellite is not None:
-            for name in sorted(self.model_fields_set - _OF_SATELLITE):
+            for name in sorted(RenderConfig.model_fields.keys() - _OF_SATELLITE):
                 if getattr(self, name) != RenderConfig.model_fields[name].default:
                     yield f"{name} is not used with satellite; leave it out"
         if self.min_objects > self.max_objects:

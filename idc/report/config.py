@@ -70,7 +70,7 @@ class RobustnessJob(ConfigModel):
 
     def errors(self) -> Iterator[str]:
         for name in ("out", "pairs", "artifact", "predictions", "split", "change_maps", "trained_baseline"):
-            if name in self.evaluate.model_fields_set:
+            if getattr(self.evaluate, name) != EvaluateSection.model_fields[name].default:
                 yield f"evaluate.{name}: this job sets it; remove it"
 
     def preflight(self) -> Iterator[str]:

@@ -8,6 +8,7 @@ done once.
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,9 +18,6 @@ from pydantic import Field
 from idc.config import ConfigModel, missing
 from idc.evaluation.config import EvaluateSection
 from idc.training.config import TrainConfig
-
-EVALUATE_DERIVED = ("out", "pairs", "artifact", "predictions")
-"""Settings of the section `evaluate` that a sweep sets."""
 
 
 @dataclass(frozen=True)
@@ -78,24 +76,17 @@ class TrialConfig(ConfigModel):
     """The sections of the trainings; a repetition's seed is that of all of them."""
     SEARCHED: ClassVar[str]
     """The training whose validation metric a search optimises."""
-    DERIVED: ClassVar[dict[str, tuple[str, ...]]] = {}
-    """Section -> settings that the trial sets itself (names, folders); dropped from base files, refused elsewhere."""
 
     pairs: str = Field(min_length=1)
     """Folder of pairs: its training split is learned, its test split is scored."""
     evaluate: EvaluateSection = EvaluateSection()
     """Scores; the baselines are scored once for all trials, by a step of their own."""
 
-    @classmethod
-    def derived(cls, section: str) -> tuple[str, ...]:
-        """The settings of a section that the trial sets itself."""
-        return EVALUATE_DERIVED if section == "evaluate" else cls.DERIVED.get(section, ())
-
     def errors(self) -> Iterator[str]:
         for section in type(self).model_fields:
             settings = getattr(self, section)
-            for name in self.derived(section):
-                if settings is not None and name in settings.model_fields_set:
+            for name in getattr(settings, "SET_OUTSIDE", ()):
+                if name in settings.model_fields_set:
                     yield f"{section}.{name}: the sweep sets it; remove it"
 
     def preflight(self) -> Iterator[str]:
@@ -113,14 +104,15 @@ class TrialConfig(ConfigModel):
         raise NotImplementedError
 
 
-class Filled(ConfigModel):
-    """First base of a job's config as a section of a trial, which fills in folders: none is looked for before."""
+class TrialSection(ConfigModel):
+    """First base of a job's config as a section of a trial, which sets its folders: none is looked for before."""
 
-    LATER: ClassVar[tuple[str, ...]] = ()
-    """Settings that the trial fills in, and whose errors do not count before."""
+    SET_OUTSIDE: ClassVar[tuple[str, ...]] = ("name", "runs", "pairs", "more_pairs")
+    """Settings that the trial sets. They are dropped from base files and refused elsewhere, and their errors do not
+    count before they are set."""
 
     def errors(self) -> Iterator[str]:
-        return (line for line in super().errors() if not line.startswith(self.LATER))
+        return (line for line in super().errors() if re.split(r"\W", line)[0] not in self.SET_OUTSIDE)
 
     def preflight(self) -> Iterator[str]:
         return iter(())

@@ -12,10 +12,12 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, field_validator
 
-from idc.config import ConfigError, ConfigModel, did_you_mean, layered, load, missing_inputs
+from idc.config import ConfigError, ConfigModel, layered, load, missing_inputs
 from idc.sweep.chain import TrialConfig, train_sections, trial_class
+from idc.sweep.table_file import with_published_rows, with_size
 from idc.systems import SYSTEMS
 from idc.training.config import TrackingConfig
+from idc.util.model_faults import did_you_mean, model_of
 from idc.util.option_values import DiskPath
 from idc.util.program import shipped
 
@@ -215,52 +217,11 @@ class SweepTable(ConfigModel):
     """The figure, if the paper has one."""
 
 
-class SizeConfig(ConfigModel):
-    """A size at which all tables of a system can be run."""
-
-    name: str = Field(min_length=1)
-    """Which of the table's `sizes` counts."""
-    suffix: str = ""
-    """Added to the sweep's name and title, so that two sizes have two folders."""
-    note: str = ""
-    """Put before the table's note: what the size changes."""
-
-
-def at_size(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a sweep with those of its ``size`` laid over them.
-
-    Raises:
-        ConfigError: ``sizes`` are given and none of them is chosen, or the chosen one is not among them.
-    """
-    sizes = values.get("sizes") or {}
-    if values.get("size") is None:
-        if sizes:
-            raise ConfigError([
-                f"size: this table has the sizes {', '.join(sizes)}; give the file of one after it: "
-                f"--config TABLE.yaml --config {next(iter(sizes))}.yaml"
-            ])  # fmt: skip
-        return dict(values)
-    if not isinstance(values["size"], Mapping):
-        raise ConfigError([f"size: {values['size']!r} is not a mapping with a name"])
-    size = load(SizeConfig, None, values["size"])
-    if size.name not in sizes:
-        raise ConfigError([
-            f"size: this table is not made in size {size.name!r}{did_you_mean(size.name, list(sizes))}; it has the "
-            f"sizes {', '.join(sizes) or 'none'}"
-        ])  # fmt: skip
-    table = {key: value for key, value in values.items() if key not in ("size", "sizes")}
-    result = layered(table, sizes[size.name] or {})
-    if size.suffix:
-        result["name"] = f"{result.get('name')}_{size.suffix}"
-        result["title"] = f"{result.get('title', '')}, {size.suffix}"
-    result["note"] = " ".join(filter(None, [size.note, result.get("note", "")]))
-    return result
-
-
 class SweepJob(SweepTable):
     """Run a system's chain of jobs over rows and seeds, or as a search, and write a page of the results.
 
-    A file of a table may have `sizes`, of which the file of a size chooses one."""
+    A file of a table may have `sizes`, of which the file of a size chooses one, and `published`, the paper's table from
+    which its rows are filled (:mod:`idc.sweep.table_file`)."""
 
     runs: DiskPath = "runs/sweeps"
     """Folder of all sweeps. Its `steps` has a folder for each step, named by what it depends on; sweeps share them."""
@@ -283,7 +244,7 @@ class SweepJob(SweepTable):
 
     @classmethod
     def composed(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return at_size(values)
+        return with_size(with_published_rows(values))
 
     @field_validator("base")
     @classmethod
@@ -334,7 +295,8 @@ class SweepJob(SweepTable):
                 errors.append(f"base.{section}: cannot read {path!r}: {' '.join(str(error).split())}")
                 continue
             values = values.get(section, values)  # those of procedures are in a section, too
-            contents[section] = {key: value for key, value in values.items() if key not in trial.derived(section)}
+            set_outside = getattr(model_of(trial.model_fields[section].annotation), "SET_OUTSIDE", ())
+            contents[section] = {key: value for key, value in values.items() if key not in set_outside}
         if errors:
             raise ConfigError(errors)
         return contents

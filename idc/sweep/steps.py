@@ -22,16 +22,14 @@ from idc.evaluation.job import run_evaluation as score
 from idc.evaluation.judge import MODEL, JudgeJob, JudgeSection
 from idc.evaluation.judge import run_judge as ask_judge
 from idc.evaluation.record import load_predictions
-from idc.sweep.chain import EVALUATE_DERIVED, Step, TrialConfig, TrialSteps
+from idc.sweep.chain import Step, TrialConfig, TrialSteps
 from idc.training.config import OPERATIONAL, TrainConfig
 from idc.training.hashing import content_or_id
 
 if TYPE_CHECKING:
     from idc.data.pipeline import Runner
 
-JUDGE_DERIVED = ("evaluation", "out")
-"""Settings of a trial's section `judge` that :func:`with_evaluation` sets."""
-_JUDGE_OPERATIONAL = {*JUDGE_DERIVED, "api_key_variable", "concurrency", "attempts", "timeout_s"}
+_JUDGE_OPERATIONAL = {*JudgeSection.SET_OUTSIDE, "api_key_variable", "concurrency", "attempts", "timeout_s"}
 
 
 def train_step(
@@ -94,7 +92,7 @@ def with_evaluation(
     pairs, evaluate = trial.pairs, trial.evaluate
     last = work[-1].name
     artifact, device = f"{store}/{last}/artifact", "cuda" if gpus else "cpu"
-    settings = evaluate.model_dump(mode="json", exclude=set(EVALUATE_DERIVED))
+    settings = evaluate.model_dump(mode="json", exclude=set(evaluate.SET_OUTSIDE))
     without = {"constant_candidates": 0, "nearest_train_pairs": 0, "trained_baseline": None}
     scored = evaluate.model_copy(update={"pairs": pairs})
     evaluation = Step(
@@ -157,16 +155,12 @@ def answers_step(
 class TrainingTrial(TrialConfig):
     """One trial of a system that is one training on pairs: the settings of the training, and of its evaluation.
 
-    A subclass names the section of the training in ``TRAININGS`` and has it as a field: the training's config without
-    its folders of pairs, which are the trial's.
+    A subclass names the section of the training in ``TRAININGS`` and has it as a field: the training's config, as a
+    :class:`~idc.sweep.chain.TrialSection`.
     """
 
     more_pairs: tuple[str, ...] = ()
     """Further folders of which the training split is learned too."""
-
-    @classmethod
-    def derived(cls, section: str) -> tuple[str, ...]:
-        return ("name", "runs", "pairs", "more_pairs") if section == cls.TRAININGS[0] else super().derived(section)
 
     def preflight(self) -> Iterator[str]:
         yield from super().preflight()

@@ -28,12 +28,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ValidationError
 
-from idc.config import first_error
 from idc.data.text import Vocabulary
 from idc.data.textfiles import decode_text, parse_json
 from idc.training.base import BaseName, refuse_damaged
 from idc.training.hashing import combined_hash, contents, file_hash
 from idc.util.atomic import take_umask, write_bytes, write_text
+from idc.util.model_faults import first_error
 from idc.util.units import metric_text
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Artifact:
         try:
             return kind.model_validate(self.config[section])
         except ValidationError as error:
-            fault = f"artifact {self.path}: {section}.{first_error(error)}"
+            fault = f"artifact {self.path}: {section}.{first_error(error, self.config[section])}"
             raise ValueError(f"{fault}; another version of this program wrote it: train again") from None
 
     def folder(self, name: str) -> Path:

@@ -24,7 +24,6 @@ from unittest.mock import patch
 from urllib.parse import unquote, urlsplit
 
 import idc.config
-from cluster import training_command
 from idc.__main__ import commands
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -220,10 +219,7 @@ def _faulty_parse(name: str, arguments: list[str]) -> Iterator[str]:
             # Inputs are named as a user would have them, and are not on this machine.
             stack.enter_context(patch.object(idc.config, "missing_inputs", lambda _: []))
             stack.enter_context(patch.object(argparse.ArgumentParser, "parse_args", _then_stop(_plain_parse)))
-            # A job that imports when it runs takes the parser from where it is.
-            for parses in (module, training_command, idc.config):
-                if hasattr(parses, "cli"):
-                    stack.enter_context(patch.object(parses, "cli", _then_stop(parses.cli)))
+            stack.enter_context(patch.object(idc.config, "_parsed", _then_stop(idc.config._parsed)))
             module.main()
     except _Parsed:
         return

@@ -19,20 +19,16 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 import idc.config
-from cluster import training_command
 from idc.config import ConfigModel
 from idc.sweep.config import trial_class
 from idc.systems import SYSTEMS
+from idc.util.command_forms import Form, parser_of
+from idc.util.model_faults import model_of
 from idc.util.option_values import scalar
 from serve.schema import CaptionForm
 from tests.docs.checks import ROOT, faulty_command
 from tests.test_layers import modules_of, name_of, python_files
 
-PARTS = {
-    "caption": ("", "input=a", "out=a"), "convert": ("", "kind=mci"), "pretrain_procap": ("", "only=procedures"),
-    "robustness": ("", "kind=fog"), "evaluate": ("", "instructions=a", "answers=a", "judge=a", "evaluations=[a]"),
-}  # fmt: skip
-"""Job -> settings by which it does different things."""
 NO_REMEDIES = {
     "idc/vlm/merging.py": "Python of a card", "idc/api.py": "the representation of a caption",
     "idc/__main__.py": "its own help; tests/docs/test_package.py", "idc/next_command.py": "tests/test_next_command.py",
@@ -66,7 +62,7 @@ class Program:
         self.sections.append((prefix, schema))
         for name, field in schema.model_fields.items():
             self.settings.setdefault(prefix + name, []).append(field)
-            if (inner := idc.config._model_of(field.annotation)) is not None:
+            if (inner := model_of(field.annotation)) is not None:
                 self.add(inner, f"{prefix}{name}.")
 
     def takes(self, setting: str, value: str) -> bool:
@@ -86,23 +82,22 @@ def _is_valid(value: str, field: FieldInfo) -> bool:
 
 
 class _Known(BaseException):
-    """All that a part of a command takes is known."""
+    """All that a command takes is known."""
 
 
 @cache
 def programs() -> dict[str, Program]:
-    """Module of a command -> what it takes, in all of its parts."""
+    """Module of a command -> what it takes, in all of its forms."""
     return {name: _program(name) for name in [*(f"jobs.{path.stem}" for path in ROOT.glob("jobs/*.py")), "serve.app"]}
 
 
 def _program(name: str) -> Program:
     program = Program()
 
-    def take(schema: Any, *_: Any, **flags: Any) -> None:
-        program.add(schema)
-        program.options |= {"--config", "--print-config", "--help"}
-        program.options |= {spelling for _, spellings, _ in idc.config._options(schema) for spelling in spellings}
-        program.options |= {f"--{flag}" for flag in ("local", "overwrite") if flags.get(flag, True)}
+    def take(forms: list[Form], *_: Any) -> None:
+        for form in forms:
+            program.add(form.config_type())
+        program.options |= {option for action in parser_of("", forms)._actions for option in action.option_strings}
         raise _Known
 
     def parse(parser: argparse.ArgumentParser, *_: Any) -> None:
@@ -110,15 +105,12 @@ def _program(name: str) -> Program:
         raise _Known
 
     module = importlib.import_module(name)
-    for words in PARTS.get(name.removeprefix("jobs."), ("",)):
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(patch.object(sys, "argv", [name, *words.split()]))
-            stack.enter_context(patch.object(argparse.ArgumentParser, "parse_args", parse))
-            for parses in (module, training_command, idc.config):
-                if hasattr(parses, "cli"):
-                    stack.enter_context(patch.object(parses, "cli", take))
-            stack.enter_context(contextlib.suppress(_Known))
-            module.main()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patch.object(sys, "argv", [name]))
+        stack.enter_context(patch.object(argparse.ArgumentParser, "parse_args", parse))
+        stack.enter_context(patch.object(idc.config, "_parsed", take))
+        stack.enter_context(contextlib.suppress(_Known))
+        module.main()
     if name == "jobs.sweep":
         for system in SYSTEMS:
             with contextlib.suppress(ValueError, ImportError, AttributeError):
@@ -138,7 +130,10 @@ def reached(module: str) -> frozenset[str]:
         if (name := waiting.pop()) in files and name not in seen:
             seen.add(name)
             text = files[name].read_text(encoding="utf-8")
-            waiting += [*modules_of(files[name], types=False), *re.findall(r"[\"'](idc(?:\.\w+)+)[:\"']", text)]
+            waiting += [
+                *modules_of(files[name], types=False),
+                *re.findall(r"[\"']((?:idc|cluster)(?:\.\w+)+)[:\"']", text),
+            ]
             if 'f"idc.systems.{' in text:
                 waiting += [other for other in files if other.startswith("idc.systems.")]
     return frozenset(seen)

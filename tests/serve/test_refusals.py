@@ -171,6 +171,7 @@ CHAT_ROWS = [
         ("wants tokens' probabilities", 422, "logprobs", conversation(logprobs=True)),
         ("wants JSON", 422, "response_format.type", conversation(response_format={"type": "json_object"})),
         ("forces a tool", 422, "tool_choice", conversation(tool_choice="required")),
+        ("chooses a tool by number", 422, "tool_choice", conversation(tool_choice=3)),
         ("200,000 letters", 413, "messages", talk("x" * 200_000)),
         ("101 turns", 413, "messages", talk("a cube", turns=100)),
         ("200,000 turns", 413, None, lambda: {"json": talk("x", turns=200_000)}),

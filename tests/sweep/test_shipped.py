@@ -61,6 +61,31 @@ def test_a_size_is_laid_over_the_files_before_it_and_below_the_command_line(tmp_
     assert (job.name, job.seeds, job.settings) == ("other", (0,), {"pairs": "z", "procedures": "q"})
 
 
+def test_rows_are_filled_from_the_papers_table_and_the_others_of_it_are_quoted() -> None:
+    named = [{"label": "without", "settings": {"until": "sft"}}, {"label": "all", "published": "ADPO"}]
+    values = {"name": "t", "system": "adpo", "published": {"paper": "adpo", "table": "Table 1"}, "rows": named,
+              "columns": [{"title": "CIDEr", "metric": "CIDEr"}]}  # fmt: skip
+    rows = SweepJob.composed(values)["rows"]
+    assert [row["label"] for row in rows[-5:]] == [
+        "Qwen-2.5-VL", "without", "all", "ADPO w/o Preference Optimization", "ADPO w/o Retrieval Adversarial",
+    ]  # fmt: skip
+    assert rows[-4] == named[0]
+    assert rows[-3]["published"] == {"CIDEr": 60.0}
+    assert rows[0] == {
+        "label": "DUDA (Park et al., 2019b)", "group": "", "quoted": True, "published": {"CIDEr": 22.8},
+    }  # fmt: skip
+    grouped = load(SweepJob, [f"{CONFIGS}/namc/sweeps/{name}.yaml" for name in ("table13", "paper")]).rows
+    cider = {row.group: row.published["C"] for row in grouped if row.label == "MGM-7B (2024)"}
+    assert cider == {"Spot-the-Diff": 46.3, "Image-Editing-Request": 66.8}
+    for change, fault in (
+        ({"published": {"paper": "adpo", "table": "Table 9"}}, "published: adpo has no Table 9"),
+        ({"rows": [{"label": "a", "published": "ADPA"}]}, "'ADPA' is not in Table 1 of adpo; did you mean 'ADPO'"),
+        ({"published": {"paper": "adpo", "tabel": "1"}}, "tabel: no such setting; did you mean 'table'"),
+    ):
+        with pytest.raises(ConfigError, match=fault):
+            SweepJob.composed(values | change)
+
+
 # -- plans -------------------------------------------------------------------------------------------------------------
 
 

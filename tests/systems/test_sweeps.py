@@ -1,5 +1,5 @@
 """The chains of the systems for sweeps: a step is named by what it reads and not by where that is stored, rows share
-what they have in common, and tables of all kinds of rows run; the published numbers of tables are the leaderboard's."""
+what they have in common, and tables of all kinds of rows run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from cluster.config import ClusterConfig
 from cluster.tune import run_sweep
 from idc.config import ConfigError, load
 from idc.data.pipeline import run_local
 from idc.data.store import read_manifest
-from idc.report.leaderboard.published_rows import published_rows
 from idc.sweep.chain import TrialSteps
 from idc.sweep.config import SweepJob
 from idc.systems import load_captioner
@@ -27,7 +25,6 @@ from idc.systems.procap.procedures.build import identity
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.zeroshot.wrap import wrap_step
 from idc.training.artifact import WEIGHTS, read_artifact
-from idc.util.program import shipped
 from idc.vlm.config import GenerateConfig, PromptConfig
 from tests.systems.adpo.small import encoder_folder
 from tests.systems.changevg.tiny import MODEL, SIDE, TUNING, write_scenes
@@ -305,28 +302,3 @@ def test_a_table_of_all_kinds_of_rows_runs(system: str, folders: Folders, tmp_pa
         modules = dict(zip(kinds, module_lists, strict=True))
         assert modules == {(True, 0): ["mdp"], (True, 1): ["mdp"], (False, 0): []}
         assert [load_captioner(str(path)).mdp is not None for path in paths] == [bool(names) for names in module_lists]
-
-
-SHORT = {"BLEU-4": "B", "METEOR": "M", "ROUGE-L": "R", "CIDEr": "C", "SPICE": "S", "LLM judge": "LLM"}
-PARTS = {"real": "Real ", "render": "Render "}
-TABLES = {
-    "m3diff/03": "omnidiff", "m3diff/04": "spot_the_diff", "m3diff/05": "image_editing_request",
-    "m3diff/07": "clevr_change", "m3diff/08": "clevr_dc", "namc/01": "clevr_dc", "namc/02": "clevr_change",
-    "namc/03": "image_editing_request", "namc/04": "spot_the_diff",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_a_headline_table_has_every_row_of_the_paper(table: str) -> None:
-    system, number = table.split("/")
-    source = ("omnidiff" if system == "m3diff" else system, f"Table {int(number)}")
-    printed: dict[str, dict[str, float]] = {}
-    for row in published_rows(TABLES[table]):
-        if (row.table.paper, row.table.table) == source:
-            titles = {f"{PARTS.get(row.table.subset, '')}{SHORT[name]}": value for name, value in row.values.items()}
-            printed.setdefault(row.method.replace("†", ""), {}).update(titles)
-    sweep = yaml.safe_load(
-        Path(shipped(f"jobs/configs/{system}/sweeps/table{number}.yaml")).read_text(encoding="utf-8")
-    )
-    rows = {row["label"].replace("†", "").removesuffix(", zero-shot"): row["published"] for row in sweep["rows"]}
-    assert {name: row for name, row in rows.items() if name != "M3Diff, LLaVA-OneVision-7B"} == printed

@@ -14,16 +14,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from idc.config import first_error
 from idc.data.store import fingerprint
 from idc.evaluation.answers import RESULT as ANSWERS
 from idc.evaluation.answers import AnswerScores
 from idc.evaluation.provenance import UNKNOWN_COMMIT
+from idc.evaluation.published_rows import ALL, DataSet, load_published, published_rows
 from idc.evaluation.record import EVALUATION, TRUTH, Baseline, Evaluation, Interval, Spread, spread
 from idc.metrics.scene_scores import F1, wilson
-from idc.report.leaderboard.published_rows import ALL, DataSet, load_published, published_rows
 from idc.report.leaderboard.scored_runs import ScoredRuns, find, read_scored_runs
 from idc.util import logs
+from idc.util.model_faults import first_error
 
 RUN, BASELINE, UPPER_BOUND, PAPER = "run", "baseline", "upper bound", "published"
 """Kinds of rows."""

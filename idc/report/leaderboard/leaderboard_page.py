@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from idc.evaluation.published_rows import ALL, load_published
 from idc.evaluation.record import Spread
 from idc.report import page as pg
 from idc.report.leaderboard.boards import PAPER, RUN, Board, BoardRow, DataSetPage
-from idc.report.leaderboard.published_rows import ALL, load_published
 from idc.util.atomic import write_text
 
 

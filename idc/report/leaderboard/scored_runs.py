@@ -17,8 +17,8 @@ from typing import Any
 from idc.data.store import MANIFEST, fingerprint, read_manifest
 from idc.evaluation.answers import RESULT as ANSWERS
 from idc.evaluation.provenance import ORIGIN
+from idc.evaluation.published_rows import load_published
 from idc.evaluation.record import EVALUATION, Evaluation, load_evaluation
-from idc.report.leaderboard.published_rows import load_published
 from idc.training.config import OPERATIONAL
 
 CLEAN, ROBUSTNESS = "clean", "robustness.json"

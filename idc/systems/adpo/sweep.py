@@ -7,11 +7,11 @@ Rows that differ in the preferences alone share what comes before. Importing thi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from idc.config import missing
 from idc.data.store import fingerprint, read_manifest
-from idc.sweep.chain import Filled, Step, TrialConfig, TrialSteps
+from idc.sweep.chain import Step, TrialConfig, TrialSection, TrialSteps
 from idc.sweep.steps import train_step, with_evaluation
 from idc.systems import WRAP_BASE
 from idc.systems.adpo.config import AdpoJob
@@ -22,15 +22,17 @@ _TUNED = BaseConfig(source="sft")
 """In the place of the first stage's model."""
 
 
-class _Captions(Filled, TuningJob):
+class _Captions(TrialSection, TuningJob):
     """The first stage, SFT on the trial's pairs."""
 
     name: str = "sft"
     pairs: str = ""
 
 
-class _Preferences(Filled, AdpoJob):
+class _Preferences(TrialSection, AdpoJob):
     """The second stage, on the first one's model."""
+
+    SET_OUTSIDE = (*TrialSection.SET_OUTSIDE, "base")
 
     pairs: str = ""
     base: BaseConfig = _TUNED
@@ -40,10 +42,6 @@ class Trial(TrialConfig):
     """One trial of a sweep: the settings of both stages, and of the evaluation."""
 
     TRAININGS, SEARCHED = ("sft", "adpo"), "adpo"
-    DERIVED: ClassVar = {
-        "sft": ("name", "runs", "pairs", "more_pairs"),
-        "adpo": ("name", "runs", "pairs", "more_pairs", "base"),
-    }
 
     until: Literal["zero_shot", "sft", "preferences"] = "preferences"
     """The last training whose model is scored; zero_shot: the base as it is."""

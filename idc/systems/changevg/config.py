@@ -227,7 +227,7 @@ class ChangeVgJob(TuningJob):
         yield from super().errors()
         if len(set(self.tasks)) < len(self.tasks):
             yield f"tasks: {', '.join(self.tasks)} names one twice"
-        if "captions" in self.model_fields_set and self.captions != "each":
+        if self.captions != "each":
             yield "captions: every caption is a row of the instructions; leave it out"
         if self.guide is None:
             fields = type(self).model_fields

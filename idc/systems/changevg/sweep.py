@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from idc.changeimti.config import BuildChangeImtiJob
 from idc.data.store import fingerprint, read_manifest
-from idc.sweep.chain import Filled, Step, TrialSteps
+from idc.sweep.chain import Step, TrialSection, TrialSteps
 from idc.sweep.steps import TrainingTrial, answers_step, train_step, with_evaluation
 from idc.systems.changevg.config import ChangeVgJob, GuidedPromptConfig, GuideJob
 from idc.vlm.config import BaseConfig, base_content
@@ -23,26 +23,31 @@ if TYPE_CHECKING:
 _ALL_SPLITS = ("train", "val", "test")
 
 
-class _Train(Filled, GuideJob):
+class _Train(TrialSection, GuideJob):
     """The training."""
 
     pairs: str = ""
 
 
-class _Questions(Filled, BuildChangeImtiJob):
+class _Questions(TrialSection, BuildChangeImtiJob):
     """The questions; those of the test split are asked."""
+
+    SET_OUTSIDE = ("pairs", "out", "splits", "tasks")
 
     pairs: str = ""
     out: str = ""
 
 
-class _Tune(Filled, ChangeVgJob):
+class _Tune(TrialSection, ChangeVgJob):
     """The tuning, with its base."""
 
-    LATER = ("quote",)  # without a guide, which the trial sets
+    SET_OUTSIDE = (*TrialSection.SET_OUTSIDE, "guide", "regions")
 
     pairs: str = ""
     base: BaseConfig = BaseConfig(source="shipped")
+
+    def errors(self) -> Iterator[str]:
+        return (line for line in super().errors() if not line.startswith("quote: "))  # without a guide: it is set later
 
 
 class Trial(TrainingTrial):
@@ -50,10 +55,6 @@ class Trial(TrainingTrial):
     of the evaluation."""
 
     TRAININGS, SEARCHED = ("guide", "changevg"), "guide"
-    DERIVED: ClassVar = {
-        "questions": ("pairs", "out", "splits", "tasks"),
-        "changevg": ("name", "runs", "pairs", "more_pairs", "guide", "regions"),
-    }
 
     until: Literal["guide", "tuning"] = "guide"
     """The last training whose model is scored. A search is of the guide."""

@@ -80,7 +80,7 @@ class M3DiffJob(TuningJob):
             return
         if self.more_pairs:
             yield "more_pairs: a mixture names all of its sets; add them to mixture.sets"
-        if "captions" in self.model_fields_set and self.captions != "each":
+        if self.captions != "each":
             yield "captions: each set of a mixture has its own, mixture.sets.NAME.captions; leave this at its default"
         if self.mixture.train_on_val and self.train.keep_best is not None:
             yield (

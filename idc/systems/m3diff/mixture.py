@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import Field
 
-from idc.config import ConfigModel, did_you_mean
+from idc.config import ConfigModel
 from idc.data.manifest import Manifest, complete_manifest, read_manifest
 from idc.data.schema import IMAGE
 from idc.data.stored_rows import iter_rows
 from idc.data.validation.published import PUBLISHED
+from idc.util.model_faults import did_you_mean
 from idc.vlm.config import Captions, PromptConfig
 
 _PAIR = f"First image (before): {IMAGE}\nSecond image (after): {IMAGE}\n"

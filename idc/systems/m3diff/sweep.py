@@ -11,14 +11,14 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from idc.data.store import fingerprint, read_manifest
 from idc.evaluation.judge import JudgeSection
-from idc.sweep.chain import Filled, Step, TrialConfig, TrialSteps
-from idc.sweep.steps import JUDGE_DERIVED, train_step, with_evaluation
+from idc.sweep.chain import Step, TrialConfig, TrialSection, TrialSteps
+from idc.sweep.steps import train_step, with_evaluation
 from idc.systems import WRAP_BASE
 from idc.systems.m3diff.config import M3DiffJob
 from idc.systems.m3diff.mixture import check_sets, prompt_of_dataset
@@ -29,17 +29,16 @@ if TYPE_CHECKING:
     from idc.data.pipeline import Runner
 
 
-class _Train(Filled, M3DiffJob):
+class _Train(TrialSection, M3DiffJob):
     """The training: without `mixture` on the training split of the scored pairs."""
 
-    LATER = ("pairs",)
+    SET_OUTSIDE = (*TrialSection.SET_OUTSIDE, "prompt")
 
 
 class Trial(TrialConfig):
     """One trial of a sweep: the settings of the training, and of its evaluation on one data set."""
 
     TRAININGS, SEARCHED = ("m3diff",), "m3diff"
-    DERIVED: ClassVar = {"m3diff": ("name", "runs", "pairs", "more_pairs", "prompt"), "judge": JUDGE_DERIVED}
 
     ask: str | None = None
     """Name of a data set whose question is asked about these pairs: of a set of the mixture, or of table 9. Default:

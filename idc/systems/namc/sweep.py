@@ -4,27 +4,29 @@ share. Loads no torch."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 from idc.config import missing
 from idc.data.store import fingerprint, read_manifest
-from idc.sweep.chain import Filled, Step, TrialConfig, TrialSteps
+from idc.sweep.chain import Step, TrialConfig, TrialSection, TrialSteps
 from idc.sweep.steps import train_step, with_evaluation
 from idc.systems.namc.config import FinetuneJob, PretrainJob
 from idc.training.hashing import content_or_id
 
 
-class _Pretrain(Filled, PretrainJob):
+class _Pretrain(TrialSection, PretrainJob):
     """Pre-training."""
 
-    LATER = ("tokenizer",)
+    SET_OUTSIDE = (*TrialSection.SET_OUTSIDE, "tokenizer")
 
     pairs: str = ""
     tokenizer: str | None = ""
 
 
-class _Finetune(Filled, FinetuneJob):
+class _Finetune(TrialSection, FinetuneJob):
     """Fine-tuning."""
+
+    SET_OUTSIDE = ("name", "runs", "pairs", "pretrained", "model")
 
     pairs: str = ""
     pretrained: str | None = ""
@@ -34,10 +36,6 @@ class Trial(TrialConfig):
     """One trial of a sweep: the settings of NAMC's jobs, one section per job."""
 
     TRAININGS, SEARCHED = ("pretrain", "finetune"), "finetune"
-    DERIVED: ClassVar = {
-        "pretrain": ("name", "runs", "pairs", "more_pairs", "tokenizer"),
-        "finetune": ("name", "runs", "pairs", "pretrained", "model"),
-    }
 
     described: str | None = None
     """Folder of described pairs for the pre-training. Empty: fine-tuning trains the same model from scratch."""

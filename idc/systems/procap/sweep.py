@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from idc.config import missing
 from idc.data.store import fingerprint, read_manifest
-from idc.sweep.chain import Filled, Step, TrialConfig, TrialSteps
+from idc.sweep.chain import Step, TrialConfig, TrialSection, TrialSteps
 from idc.sweep.steps import train_step, with_evaluation
 from idc.systems.procap.config import FinetuneJob, PretrainJob
 from idc.systems.procap.procedures.config import ProceduresConfig
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 class _Build(ProceduresConfig):
     """Procedures."""
 
+    SET_OUTSIDE: ClassVar = ("pairs",)
+
     pairs: str = ""
 
     def preflight(self) -> Iterator[str]:
@@ -30,14 +32,18 @@ class _Build(ProceduresConfig):
         yield from missing(self.vocabulary, "vocabulary")
 
 
-class _Pretrain(Filled, PretrainJob):
+class _Pretrain(TrialSection, PretrainJob):
     """Stage 1."""
+
+    SET_OUTSIDE = ("name", "runs", "procedures", "build")
 
     procedures: str = ""
 
 
-class _Finetune(Filled, FinetuneJob):
+class _Finetune(TrialSection, FinetuneJob):
     """Stage 2."""
+
+    SET_OUTSIDE = ("name", "runs", "procedures", "build", "pretrained", "encoder")
 
     procedures: str = ""
 
@@ -46,11 +52,6 @@ class Trial(TrialConfig):
     """One trial of a sweep: the settings of ProCap's jobs, one section per job."""
 
     TRAININGS, SEARCHED = ("pretrain", "finetune"), "finetune"
-    DERIVED: ClassVar = {
-        "build": ("pairs",),
-        "pretrain": ("name", "runs", "procedures", "build"),
-        "finetune": ("name", "runs", "procedures", "build", "pretrained", "encoder"),
-    }
 
     procedures: str | None = None
     """Folder of existing procedures, for sweeps that do not vary them; this or `build`."""

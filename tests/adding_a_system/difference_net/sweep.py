@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from idc.sweep.chain import TrialSteps
+from idc.sweep.chain import TrialSection, TrialSteps
 from idc.sweep.steps import TrainingTrial
 from idc.systems.difference_net.config import DifferenceNetJob
+
+
+class _Train(TrialSection, DifferenceNetJob):
+    """The training."""
 
 
 class Trial(TrainingTrial):
     TRAININGS, SEARCHED = ("difference_net",), "difference_net"
 
-    difference_net: DifferenceNetJob = DifferenceNetJob()
+    difference_net: _Train = _Train()
 
     def steps(self, store: str) -> TrialSteps:
         return self.training_steps(store, "idc.systems.difference_net.task:train", max_tokens=20)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from idc.report.leaderboard.published_rows import ALL, PublishedRow, load_published, published_rows
+from idc.evaluation.published_rows import ALL, PublishedRow, load_published, published_rows
 
 ROWS = [row for name in load_published().data_sets for row in published_rows(name)]
 

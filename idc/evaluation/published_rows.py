@@ -52,6 +52,11 @@ class PublishedTable(_Record):
     rows: tuple[tuple[str | float | None, ...], ...]
     """Method and a number (or nothing) for each column."""
 
+    def scores(self) -> dict[str, dict[str, float]]:
+        """Method -> column -> number."""
+        named: dict[str, Any] = {str(name): zip(self.columns, values, strict=True) for name, *values in self.rows}
+        return {name: {c: v for c, v in cells if v is not None} for name, cells in named.items()}
+
 
 class PublishedRows(_Record):
     """The whole file."""
@@ -73,7 +78,7 @@ class PublishedRow(NamedTuple):
 @cache
 def load_published() -> PublishedRows:
     """The transcribed rows."""
-    text = files("idc.report.leaderboard").joinpath("published_rows.yaml").read_text(encoding="utf-8")
+    text = files("idc.evaluation").joinpath("published_rows.yaml").read_text(encoding="utf-8")
     return PublishedRows.model_validate(yaml.safe_load(text))
 
 
@@ -84,6 +89,5 @@ def published_rows(data_set: str) -> Iterator[PublishedRow]:
         if table.data_set != data_set:
             continue
         method = published.papers[table.paper].method
-        for name, *values in table.rows:
-            numbers: dict[str, Any] = {c: v for c, v in zip(table.columns, values, strict=True) if v is not None}
-            yield PublishedRow(str(name), str(name).startswith(method), numbers, table)
+        for name, numbers in table.scores().items():
+            yield PublishedRow(name, name.startswith(method), numbers, table)
