@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from idc.captioning.loading import AUTO
+from idc.captioning.sources import AUTO
 from idc.config import ConfigModel, arguments
 from idc.util.program import as_started
 

@@ -22,7 +22,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from idc.captioning.contract import Answer, Captioner, require
-from idc.captioning.loading import CaptionerLoader, LoadCaptioner, artifact_folder
+from idc.captioning.loading import CaptionerLoader, LoadCaptioner
+from idc.captioning.sources import artifact_folder
 from idc.changeimti.change_regions import CLASSES
 from idc.data.images import decode_image
 from idc.data.manifest import complete_manifest, fingerprint

@@ -122,7 +122,7 @@ class Training(_Record):
     cores: int | None = None
     """Cores of all workers."""
     supervision: str | None = None
-    """What the training was taught by besides images (:func:`idc.systems.supervision_of`)."""
+    """What the training was taught by besides images (:func:`idc.captioning.sources.supervision_of`)."""
 
     def __str__(self) -> str:
         trained = "" if self.samples is None else f", trained on {self.samples:,} pairs"

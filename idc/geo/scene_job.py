@@ -22,7 +22,8 @@ import numpy as np
 import rasterio
 
 from idc.captioning.apply import DescribeOptions
-from idc.captioning.loading import CaptionerLoader, LoadCaptioner, artifact_folder
+from idc.captioning.loading import CaptionerLoader, LoadCaptioner
+from idc.captioning.sources import artifact_folder
 from idc.data.files import locate
 from idc.data.images import decode_image
 from idc.data.object_store import explain_write_errors

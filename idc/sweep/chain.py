@@ -7,7 +7,6 @@ done once.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -124,12 +123,6 @@ class Filled(ConfigModel):
 
     def preflight(self) -> Iterator[str]:
         return iter(())
-
-
-def trial_class(system: str) -> type[TrialConfig]:
-    """The trials of a system in ``idc.systems.SYSTEMS``."""
-    trial: type[TrialConfig] = importlib.import_module(f"idc.systems.{system}.sweep").Trial
-    return trial
 
 
 def train_sections(trial: ConfigModel, path: str = "") -> dict[str, TrainConfig]:

@@ -29,6 +29,8 @@ from idc.training.hashing import content_or_id
 if TYPE_CHECKING:
     from idc.data.pipeline import Runner
 
+WRAP_BASE = "idc.systems.zeroshot.wrap:wrap_step"
+"""Entry of a step of any vision-language system's sweep: the artifact of its base model as it is."""
 JUDGE_DERIVED = ("evaluation", "out")
 """Settings of a trial's section `judge` that :func:`with_evaluation` sets."""
 _JUDGE_OPERATIONAL = {*JUDGE_DERIVED, "api_key_variable", "concurrency", "attempts", "timeout_s"}

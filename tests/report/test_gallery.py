@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_sample_images
 
-from idc.captioning.loading import SHIPPED, artifact_folder
+from idc.captioning.sources import SHIPPED, artifact_folder
 from idc.captioning.table import CaptionJob, caption_rows
 from idc.config import load
 from idc.data.images import decode_image, encode_png
