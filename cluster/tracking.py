@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
-from idc.next_command import tracked_runs
 from idc.training.config import TrackingConfig
-from idc.training.tracker import Tracker
+from idc.training.tracker import Tracker, tracked_runs
 from idc.util import logs
 from idc.util.redaction import redacted
 

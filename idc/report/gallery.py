@@ -19,7 +19,7 @@ from idc.data.images import decode_image
 from idc.data.rows import open_rows
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.data.store import iter_rows
-from idc.metrics.changes import UNCLEAR, named_type
+from idc.metrics.change_types import UNCLEAR, named_type
 from idc.metrics.scene_scores import wilson
 from idc.report.page import Card, Cards, Facts, Page, Section, Table, Tiles, middle_numbers, reduced, write_texts
 from idc.report.pair_cards import pair_card

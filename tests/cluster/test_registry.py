@@ -26,7 +26,7 @@ from idc.training.artifact import captioning_identity, write_artifact
 from idc.training.config import TrackingConfig
 from tests.systems.procap.world import World, start
 
-ROOT = Path(__file__).version().parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 COLORS, SHAPES = ("red", "blue", "green", "cyan", "purple"), ("cube", "ball", "cylinder")
 DATA = {"data_set": "rendered", "fingerprint": "f00d"}
 

@@ -16,7 +16,7 @@ from idc.config import load
 from idc.data.images import decode_image, encode_png
 from idc.data.pipeline import run_local
 from idc.data.store import iter_rows
-from idc.metrics.changes import named_type
+from idc.metrics.change_types import named_type
 from idc.rendered.config import RenderJob
 from idc.rendered.render import open_rendering
 from idc.report.gallery import GallerySummary, write_gallery

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from idc.captioning.sources import supervision_of
-from idc.changeimti.change_regions import GREYS
 from idc.changeimti.config import RegionConfig
+from idc.data.change_masks import GREYS
 from idc.data.images import decode_image, encode_png
 from idc.data.schema import IMAGE, Instruction, Turn
 from idc.data.store import iter_rows

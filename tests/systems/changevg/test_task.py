@@ -17,8 +17,8 @@ from torch import Tensor
 from transformers import SegformerConfig, SegformerModel
 
 from idc.captioning.sources import supervision_of
-from idc.changeimti.class_masks import class_map
 from idc.config import load
+from idc.data.change_masks import class_map
 from idc.data.images import decode_image, encode_png
 from idc.data.schema import NO_CHANGE
 from idc.data.store import iter_rows
