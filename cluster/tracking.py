@@ -47,7 +47,7 @@ class MlflowTracker(Tracker):
 
     All that is logged is queued and written in the background, in order: a write takes tens of milliseconds, a step may
     take less. While a server is away a call is repeated, and the later ones wait, until :meth:`flush` has waited for
-    ``patience_s``; what MLflow refuses or did not get is said.
+    ``patience_s``; MLflow's own asynchronous logging drops them. What MLflow refuses or did not get is reported.
 
     Args:
         tracking: server and experiment.

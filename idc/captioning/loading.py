@@ -189,11 +189,16 @@ def _objection(trained: Description, untrained: Description) -> str | None:
 
 
 class CaptionerLoader:
-    """Loads the captioner of an artifact (any of :mod:`idc.captioning.sources`); picklable. ``gpus``:
-    of the process that loads it, whose default device is cuda if there are any; None: those that torch has then.
-    ``threads``: of torch and OpenCV in the whole process; by default unchanged. A folder that is not an artifact, or a
-    base model that is not on this machine or another one, is a ValueError before anything is started; a device that is
-    not on the machine that loads is one before anything is loaded.
+    """Loads the captioner of a source (:mod:`idc.captioning.sources`); picklable.
+
+    Args:
+        gpus: number of GPUs of the process that will load the captioner. Its default device is cuda if there are any;
+            with None, if torch finds one then.
+        threads: number of threads of torch and OpenCV in that whole process; by default unchanged.
+
+    Raises:
+        ValueError: the folder is not an artifact, or its base model is not on this machine or is another one. On
+            loading: the device is not on that machine.
 
     Attributes:
         artifact: the folder, looked up once, because an alias of a registry may move; for ``auto`` that of the trained

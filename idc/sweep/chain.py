@@ -112,14 +112,14 @@ class TrialConfig(ConfigModel):
         raise NotImplementedError
 
 
-class Filled(ConfigModel):
+class TrialSection(ConfigModel):
     """First base of a job's config as a section of a trial, which fills in folders: none is looked for before."""
 
-    LATER: ClassVar[tuple[str, ...]] = ()
+    SET_BY_TRIAL: ClassVar[tuple[str, ...]] = ()
     """Settings that the trial fills in, and whose errors do not count before."""
 
     def errors(self) -> Iterator[str]:
-        return (line for line in super().errors() if not line.startswith(self.LATER))
+        return (line for line in super().errors() if not line.startswith(self.SET_BY_TRIAL))
 
     def preflight(self) -> Iterator[str]:
         return iter(())
