@@ -213,7 +213,7 @@ def _new_scratch(uri: str) -> tuple[Path, FileLock]:
             shutil.rmtree(left, ignore_errors=True)
             Path(lock.lock_file).unlink(missing_ok=True)
     name = f"{stem}-{os.getpid()}-{os.urandom(4).hex()}"
-    held = FileLock(base / f".{name}.lock")
+    held = FileLock(base / f".{name}.lock", thread_local=False)  # another thread may release it
     held.acquire()
     (base / name).mkdir()
     return base / name, held
