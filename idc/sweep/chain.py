@@ -112,14 +112,14 @@ class TrialConfig(ConfigModel):
         raise NotImplementedError
 
 
-class TrialSection(ConfigModel):
+class Filled(ConfigModel):
     """First base of a job's config as a section of a trial, which fills in folders: none is looked for before."""
 
-    SET_BY_TRIAL: ClassVar[tuple[str, ...]] = ()
+    LATER: ClassVar[tuple[str, ...]] = ()
     """Settings that the trial fills in, and whose errors do not count before."""
 
     def errors(self) -> Iterator[str]:
-        return (line for line in super().errors() if not line.startswith(self.SET_BY_TRIAL))
+        return (line for line in super().errors() if not line.startswith(self.LATER))
 
     def preflight(self) -> Iterator[str]:
         return iter(())

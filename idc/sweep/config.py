@@ -176,7 +176,7 @@ def trial_class(system: str) -> type[TrialConfig]:
     return trial
 
 
-def with_size(values: Mapping[str, Any]) -> dict[str, Any]:
+def at_size(values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a sweep with those of its ``size`` laid over them.
 
     Raises:
@@ -233,7 +233,7 @@ class SweepJob(SweepTable):
 
     @classmethod
     def composed(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return with_size(values)
+        return at_size(values)
 
     @field_validator("base")
     @classmethod

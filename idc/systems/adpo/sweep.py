@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from idc.config import missing
 from idc.data.store import fingerprint, read_manifest
-from idc.sweep.chain import Step, TrialConfig, TrialSection, TrialSteps
+from idc.sweep.chain import Filled, Step, TrialConfig, TrialSteps
 from idc.sweep.steps import WRAP_BASE, train_step, with_evaluation
 from idc.systems.adpo.config import AdpoJob
 from idc.training.hashing import content_or_id
@@ -21,14 +21,14 @@ _TUNED = BaseConfig(source="sft")
 """In the place of the first stage's model."""
 
 
-class _Captions(TrialSection, TuningJob):
+class _Captions(Filled, TuningJob):
     """The first stage, SFT on the trial's pairs."""
 
     name: str = "sft"
     pairs: str = ""
 
 
-class _Preferences(TrialSection, AdpoJob):
+class _Preferences(Filled, AdpoJob):
     """The second stage, on the first one's model."""
 
     pairs: str = ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from idc.changeimti.config import BuildChangeImtiJob
 from idc.data.store import fingerprint, read_manifest
-from idc.sweep.chain import Step, TrialSection, TrialSteps
+from idc.sweep.chain import Filled, Step, TrialSteps
 from idc.sweep.steps import TrainingTrial, answers_step, train_step, with_evaluation
 from idc.systems.changevg.config import ChangeVgJob, GuidedPromptConfig, GuideJob
 from idc.vlm.config import BaseConfig, base_content
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 _ALL_SPLITS = ("train", "val", "test")
 
 
-class _Train(TrialSection, GuideJob):
+class _Train(Filled, GuideJob):
     """The training."""
 
     pairs: str = ""
 
 
-class _Questions(TrialSection, BuildChangeImtiJob):
+class _Questions(Filled, BuildChangeImtiJob):
     """The questions; those of the test split are asked."""
 
     pairs: str = ""
     out: str = ""
 
 
-class _Tune(TrialSection, ChangeVgJob):
+class _Tune(Filled, ChangeVgJob):
     """The tuning, with its base."""
 
-    SET_BY_TRIAL = ("quote",)  # without a guide, which the trial sets
+    LATER = ("quote",)  # without a guide, which the trial sets
 
     pairs: str = ""
     base: BaseConfig = BaseConfig(source="shipped")

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from idc.data.store import fingerprint, read_manifest
 from idc.evaluation.judge import JudgeSection
-from idc.sweep.chain import Step, TrialConfig, TrialSection, TrialSteps
+from idc.sweep.chain import Filled, Step, TrialConfig, TrialSteps
 from idc.sweep.steps import JUDGE_DERIVED, WRAP_BASE, train_step, with_evaluation
 from idc.systems.m3diff.config import M3DiffJob
 from idc.systems.m3diff.mixture import check_sets, prompt_of_dataset
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from idc.data.pipeline import Runner
 
 
-class _Train(TrialSection, M3DiffJob):
+class _Train(Filled, M3DiffJob):
     """The training: without `mixture` on the training split of the scored pairs."""
 
-    SET_BY_TRIAL = ("pairs",)
+    LATER = ("pairs",)
 
 
 class Trial(TrialConfig):

@@ -8,22 +8,22 @@ from typing import Any, ClassVar
 
 from idc.config import missing
 from idc.data.store import fingerprint, read_manifest
-from idc.sweep.chain import Step, TrialConfig, TrialSection, TrialSteps
+from idc.sweep.chain import Filled, Step, TrialConfig, TrialSteps
 from idc.sweep.steps import train_step, with_evaluation
 from idc.systems.namc.config import FinetuneJob, PretrainJob
 from idc.training.hashing import content_or_id
 
 
-class _Pretrain(TrialSection, PretrainJob):
+class _Pretrain(Filled, PretrainJob):
     """Pre-training."""
 
-    SET_BY_TRIAL = ("tokenizer",)
+    LATER = ("tokenizer",)
 
     pairs: str = ""
     tokenizer: str | None = ""
 
 
-class _Finetune(TrialSection, FinetuneJob):
+class _Finetune(Filled, FinetuneJob):
     """Fine-tuning."""
 
     pairs: str = ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from idc.config import missing
 from idc.data.store import fingerprint, read_manifest
-from idc.sweep.chain import Step, TrialConfig, TrialSection, TrialSteps
+from idc.sweep.chain import Filled, Step, TrialConfig, TrialSteps
 from idc.sweep.steps import train_step, with_evaluation
 from idc.systems.procap.config import FinetuneJob, PretrainJob
 from idc.systems.procap.procedures.config import ProceduresConfig
@@ -30,13 +30,13 @@ class _Build(ProceduresConfig):
         yield from missing(self.vocabulary, "vocabulary")
 
 
-class _Pretrain(TrialSection, PretrainJob):
+class _Pretrain(Filled, PretrainJob):
     """Stage 1."""
 
     procedures: str = ""
 
 
-class _Finetune(TrialSection, FinetuneJob):
+class _Finetune(Filled, FinetuneJob):
     """Stage 2."""
 
     procedures: str = ""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from idc.sweep.chain import TrialSection, TrialSteps
+from idc.sweep.chain import Filled, TrialSteps
 from idc.sweep.steps import TrainingTrial
 from idc.systems.sft.config import SftJob
 from idc.vlm.config import base_content
 
 
-class _Train(TrialSection, SftJob):
+class _Train(Filled, SftJob):
     """The training."""
 
     pairs: str = ""

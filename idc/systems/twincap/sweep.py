@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from idc.sweep.chain import TrialSection, TrialSteps
+from idc.sweep.chain import Filled, TrialSteps
 from idc.sweep.steps import TrainingTrial
 from idc.systems.twincap.config import TwinCapJob
 
 
-class _Train(TrialSection, TwinCapJob):
+class _Train(Filled, TwinCapJob):
     """The training."""
 
     pairs: str = ""
