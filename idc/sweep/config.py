@@ -170,12 +170,6 @@ class SizeConfig(ConfigModel):
     """Put before the table's note: what the size changes."""
 
 
-def trial_class(system: str) -> type[TrialConfig]:
-    """The trials of a system in ``idc.systems.SYSTEMS``."""
-    trial: type[TrialConfig] = importlib.import_module(f"idc.systems.{system}.sweep").Trial
-    return trial
-
-
 def at_size(values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a sweep with those of its ``size`` laid over them.
 
@@ -398,3 +392,9 @@ class SweepJob(SweepTable):
                 trial = error.rest
             errors |= dict.fromkeys(missing_inputs(trial))
         yield from errors
+
+
+def trial_class(system: str) -> type[TrialConfig]:
+    """The trials of a system in ``idc.systems.SYSTEMS``."""
+    trial: type[TrialConfig] = importlib.import_module(f"idc.systems.{system}.sweep").Trial
+    return trial
