@@ -39,7 +39,7 @@ import numpy as np
 from idc.captioning.contract import Claim, Description
 from idc.captioning.objects_config import EMBEDDED, ObjectsConfig
 from idc.data.images import decode_image
-from idc.metrics.changes import says_no_change
+from idc.metrics.change_types import says_no_change
 
 CLIP, HALVED = "clip", "fresh_pairs"
 UNTUNED = ("preview_pairs", f"{HALVED}, odd", CLIP)

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
-from idc.next_command import tracked_runs
 from idc.training.config import TrackingConfig
-from idc.training.tracker import Tracker
+from idc.training.tracker import Tracker, tracked_runs
 from idc.util import logs
 from idc.util.redaction import redacted
 
@@ -48,7 +47,7 @@ class MlflowTracker(Tracker):
 
     All that is logged is queued and written in the background, in order: a write takes tens of milliseconds, a step may
     take less. While a server is away a call is repeated, and the later ones wait, until :meth:`flush` has waited for
-    ``patience_s``; what MLflow refuses or did not get is said.
+    ``patience_s``; MLflow's own asynchronous logging drops them. What MLflow refuses or did not get is reported.
 
     Args:
         tracking: server and experiment.

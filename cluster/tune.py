@@ -25,8 +25,9 @@ from cluster.train import FATAL_ERRORS
 from cluster.trials import LOST, Reporter, Workspace, failure_of, run_step, run_trial, tune_trials
 from idc.data.store import fingerprint
 from idc.sweep.chain import train_sections
-from idc.sweep.config import STEPS, TOKENS_PER_SECOND, RowConfig, SearchConfig, SweepJob
+from idc.sweep.config import STEPS, TOKENS_PER_SECOND, RowConfig, SweepJob
 from idc.sweep.plan import TrialPlan, plan_table, plan_trial, spread_out
+from idc.sweep.search import SearchConfig
 from idc.sweep.summary import SearchedTrial, SweepResult, reading_fault, summarise_sweep
 from idc.training.tracker import Tracker
 from idc.util import logs

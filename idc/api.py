@@ -26,9 +26,10 @@ from idc.captioning.apply import DescribeOptions, Fault, Pixels, describe_each, 
 from idc.captioning.boxes import boxes_of, draw_boxes
 from idc.captioning.contract import Captioner, Description, assessment_text, draw_map, sentence_without_model
 from idc.captioning.counted import Box, read_parts
-from idc.captioning.loading import AUTO, CaptionerLoader, LoadConfig
+from idc.captioning.loading import CaptionerLoader, LoadConfig
 from idc.captioning.objects_config import Mode, ObjectsConfig
 from idc.captioning.pair import read_images
+from idc.captioning.sources import AUTO
 from idc.data.images import encode_png, image_of, resize_image
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from idc.captioning.loading import AUTO
+from idc.captioning.sources import AUTO
 from idc.config import ConfigModel, arguments
 from idc.util.program import as_started
 
@@ -150,15 +150,6 @@ def after_promotion(name: str, alias: str, tracking_uri: str | None) -> str:
     """The server of the champion."""
     carried = {} if tracking_uri is None else {"tracking_uri": tracking_uri}
     return _command("-m serve.app models.{1}=models:/{0}@{1}", name, alias, more=carried)
-
-
-def tracked_runs(tracking_uri: str, experiment_id: str) -> str:
-    """Where a browser shows the runs of an MLflow experiment. By default MLflow's pages are those for language models,
-    whose traces a training has none of."""
-    page = f"/#/experiments/{experiment_id}/runs?workflowType=machine_learning"
-    if tracking_uri.startswith("http"):
-        return tracking_uri.rstrip("/") + page
-    return f"mlflow ui --backend-store-uri {shlex.quote(tracking_uri)}, then http://127.0.0.1:5000{page}"
 
 
 def _holds_questions(folder: str) -> bool:

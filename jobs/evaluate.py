@@ -94,7 +94,7 @@ def page_command(args: Cli[ReportJob]) -> None:
 def captions_command(args: Cli[Job]) -> None:
     job = args.config
     from cluster.session import run_chunks
-    from idc.captioning.loading import artifact_folder
+    from idc.captioning.sources import artifact_folder
     from idc.evaluation.job import finished_evaluation, run_evaluation
     from idc.evaluation.record import evaluation_table
     from idc.next_command import after_evaluation

@@ -25,7 +25,7 @@ def main() -> None:
     from cluster.session import run_chunks
     from idc.data.importing import open_import
     from idc.data.manifest import uncaptioned
-    from idc.metrics.changes import says_no_change
+    from idc.metrics.change_types import says_no_change
     from idc.next_command import after_import, after_uncaptioned
     from idc.util.redaction import for_terminal
 

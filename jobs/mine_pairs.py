@@ -27,9 +27,9 @@ def main() -> None:
     args = cli(Job, __doc__)
     from cluster.preflight import Bundle, Requirements
     from cluster.session import run_chunks, session
+    from idc.mining.image_features import encoder_fingerprint, extraction
     from idc.mining.mining_job import already_mined, mine
     from idc.report.mining_page import mining_summary, write_mining_page
-    from idc.vision.mining_features import encoder_fingerprint, extraction
 
     job = args.config
     encoder = encoder_fingerprint(job)

@@ -18,7 +18,7 @@ def main() -> None:
     args = cli(ValidateJob, __doc__, local=False, overwrite=False)
     from idc.data.validation.report import report_path, validation_table, write_validation_report
     from idc.data.validation.run import validate
-    from idc.metrics.changes import says_no_change
+    from idc.metrics.change_types import says_no_change
     from idc.next_command import after_validation
     from idc.report.validation_page import page_path, write_validation_page
     from idc.util.redaction import for_terminal

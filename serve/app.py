@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from idc.captioning.sources import NO_REGISTRY, REGISTRY
 from idc.config import ConfigError, cli, load
-from serve.config import CommandConfig, ServeConfig
+from serve.config import CommandConfig, ServeConfig, absolute_uri
 from serve.deployment.application import application
 from serve.deployment.command import run_server
-from serve.versions import NO_REGISTRY, SCHEME, absolute_uri
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -41,8 +41,8 @@ def build(args: dict[str, Any]) -> Application:
     except ConfigError as error:
         raise ConfigError([f"args of serve.app:build: {fault}" for fault in error.errors]) from None
     for name, source in config.models.items():
-        if source.startswith(SCHEME) and absolute_uri(config.tracking_uri) is None:
-            raise ConfigError([f"args of serve.app:build: models.{name}: {NO_REGISTRY}"])
+        if source.startswith(REGISTRY) and absolute_uri(config.tracking_uri) is None:
+            raise ConfigError([f"args of serve.app:build: models.{name}: {source} {NO_REGISTRY}"])
     if not config.auth.tokens:  # requests through a proxy, a sidecar or a forwarded port come from localhost
         raise ConfigError([f"args of serve.app:build: {_NO_TOKENS}"])
     return application(config)

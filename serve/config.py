@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from idc.captioning.loading import AUTO, CaptionerLoader, LoadConfig
+from idc.captioning.loading import CaptionerLoader, LoadConfig
+from idc.captioning.sources import AUTO, REGISTRY, ModelSources
 from idc.config import ConfigModel
 from idc.training.config import missing_device
 from idc.util.loopback import is_loopback
 from serve.backend import ModelStatus
 from serve.port import SharedPort
-from serve.versions import SCHEME, Resolver
 
 
 class AuthConfig(ConfigModel):
@@ -143,11 +145,11 @@ class CommandConfig(ServeConfig):
 
     def preflight(self) -> Iterator[str]:
         yield from missing_device("cuda" if self.scaling.gpus else None, "scaling.gpus")
-        resolver = Resolver(self.tracking_uri, self.loading.objects)
+        sources = ModelSources(self.tracking_uri, self.loading.objects)
         for name, source in self.models.items():
             try:
-                resolver.resolve(source)
-                if not source.startswith(SCHEME):
+                sources.version(source)
+                if not source.startswith(REGISTRY):
                     CaptionerLoader(source, self.loading)  # its base model is here, and the right one
             except ValueError as error:
                 yield f"models.{name}: {error}"
@@ -155,3 +157,9 @@ class CommandConfig(ServeConfig):
             SharedPort(self.host, self.port).close()
         except ValueError as error:
             yield f"port: {error}"
+
+
+def absolute_uri(uri: str | None) -> str | None:
+    """A tracking URI (by default MLFLOW_TRACKING_URI) that is valid in other folders: SQLite by its absolute path."""
+    uri, start = uri or os.environ.get("MLFLOW_TRACKING_URI"), "sqlite:///"
+    return f"{start}{Path(uri.removeprefix(start)).resolve()}" if uri is not None and uri.startswith(start) else uri

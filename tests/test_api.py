@@ -13,7 +13,7 @@ from PIL import Image
 
 import idc
 from idc.captioning.contract import Candidate, Claim, Description, Region
-from idc.captioning.loading import SHIPPED, artifact_folder
+from idc.captioning.sources import SHIPPED, artifact_folder
 from idc.config import load
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.record import Prediction

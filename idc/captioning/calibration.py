@@ -3,7 +3,7 @@ fitted on held-out pairs (:mod:`idc.captioning.calibration_job`) and stored in t
 torch.
 
 Inputs of the regression, each standardised on the pairs it is fitted on: whether the best caption states a change
-(:func:`idc.metrics.changes.says_no_change`), its mean log-probability, the same signed by that statement, and the
+(:func:`idc.metrics.change_types.says_no_change`), its mean log-probability, the same signed by that statement, and the
 system's own evidence (:attr:`idc.captioning.contract.Description.evidence`).
 """
 
@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from idc.captioning.contract import FAMILIAR_FROM, Candidate, Captioner, Description, equal_outside
 from idc.captioning.familiarity import Familiarity
 from idc.data.remote_copies import local_folder
-from idc.metrics.changes import says_no_change
+from idc.metrics.change_types import says_no_change
 from idc.training.artifact import CALIBRATION
 
 BINS = 10

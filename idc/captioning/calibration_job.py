@@ -24,9 +24,9 @@ from idc.data.images import ImageError, decode_image
 from idc.data.rows import open_rows
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.data.validation.checks import is_changed
-from idc.metrics.changes import says_no_change
-from idc.systems import HUB
+from idc.metrics.change_types import says_no_change
 from idc.training.artifact import CALIBRATION, add_file, captioning_identity, read_artifact
+from idc.training.base import HUB
 from idc.util import logs
 from idc.util.option_values import DiskPath
 

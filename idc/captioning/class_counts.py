@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from idc.captioning.contract import ClassMap
-from idc.changeimti.change_regions import find_regions, positions_of
-from idc.changeimti.config import RegionConfig
+from idc.data.change_masks import find_regions, positions_of
 
 
 @dataclass(frozen=True)
@@ -25,10 +24,10 @@ class ClassCount:
 
 
 def count_classes(class_map: ClassMap) -> tuple[ClassCount, ...]:
-    """The regions of every class but the first, what did not change, by the defaults of :class:`RegionConfig`."""
-    counts, regions = [], RegionConfig()
+    """The regions of every class but the first, what did not change, as ChangeIMTI counts them by default."""
+    counts = []
     for number, name in enumerate(class_map.names[1:], start=1):
         mask = class_map.classes == number
-        positions = tuple(positions_of(find_regions(mask, regions)))
+        positions = tuple(positions_of(find_regions(mask)))
         counts.append(ClassCount(name, len(positions), float(mask.mean()), positions))
     return tuple(counts)

@@ -263,7 +263,7 @@ class Description:
 
     @property
     def _reads_unchanged(self) -> bool:
-        from idc.metrics.changes import says_no_change
+        from idc.metrics.change_types import says_no_change
 
         return says_no_change(self.best.caption)
 

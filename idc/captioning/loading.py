@@ -3,9 +3,6 @@ captioner ``auto``, which chooses between two. Imports neither torch nor numpy, 
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -26,42 +23,18 @@ from idc.captioning.contract import (
     equal_outside,
 )
 from idc.captioning.objects_config import ObjectsConfig
-from idc.config import ConfigModel, missing
+from idc.captioning.sources import AUTO, artifact_folder, is_of_hub, newest_or_shipped
+from idc.config import ConfigModel
 from idc.endpoint.chat_endpoint import EndpointConfig
-from idc.systems import (
-    HUB,
-    OBJECTS,
-    REGIONS,
-    artifact_of_hub,
-    artifact_of_objects,
-    is_of_hub,
-    load_captioner,
-    newest_captioner,
-    untrained_captioner,
-    untrained_name,
-)
+from idc.systems import load_captioner, untrained_captioner, untrained_name
 from idc.training.artifact import artifact_identity, read_artifact
-from idc.training.config import missing_device, unusable_tracking
+from idc.training.config import missing_device
 from idc.training.hashing import combined_hash
-from idc.util.program import commands_folder
-from idc.util.shipped_weights import CAPTIONER, SATELLITE, shipped_weights
 
 if TYPE_CHECKING:
     import numpy as np
 
     from idc.captioning.familiarity import Familiarity
-
-AUTO = "auto"
-"""Names, in the place of an artifact, the captioner that chooses for each pair: the one of :func:`newest_or_shipped`
-where it is familiar with both images and ``objects`` does not contradict it, else ``objects``."""
-SHIPPED = "shipped"
-"""Names the captioner that comes with the program, where the folder of an artifact is expected."""
-SHIPPED_SATELLITE = "shipped-satellite"
-"""Likewise the captioner of satellite images that comes with the program."""
-SHIPPED_FOLDERS = {SHIPPED: CAPTIONER, SHIPPED_SATELLITE: SATELLITE}
-"""Names of the captioners that come with the program -> their folders."""
-REGISTRY = "models:/"
-"""A model of the MLflow registry at ``MLFLOW_TRACKING_URI``: ``models:/NAME@ALIAS`` or ``models:/NAME/VERSION``."""
 
 _UNNAMED = frozenset({"object", "region", "line", "row", "picture"})
 """Objects of claims of the untrained captioner that name nothing."""
@@ -121,55 +94,6 @@ class LoadConfig(ConfigModel):
 DEFAULTS = LoadConfig()
 LOADING = frozenset(LoadConfig.model_fields)
 """Names of these settings in a job."""
-
-
-def artifact_folder(artifact: str, objects: ObjectsConfig | None = None) -> str:
-    """The folder of an artifact, or of what is named: :data:`SHIPPED_FOLDERS`; :data:`idc.systems.OBJECTS` (with the
-    settings ``objects``) and :data:`idc.systems.REGIONS`; :data:`AUTO` (its trained captioner); a model of the hub
-    (:data:`idc.systems.HUB`), which is downloaded without its weights if it is not on this machine; or one of
-    :data:`REGISTRY`, likewise.
-
-    Raises:
-        ValueError: the captioner that comes with the program is not on this machine, or the model cannot be had.
-    """
-    if artifact == AUTO:
-        artifact = newest_or_shipped()
-    if artifact.startswith(HUB):
-        return artifact_of_hub(artifact)
-    if artifact.startswith(REGISTRY):
-        if not os.environ.get("MLFLOW_TRACKING_URI"):
-            raise ValueError(f"artifact: {artifact} is in a registry; set the environment variable MLFLOW_TRACKING_URI")
-        # The registry's part belongs to the server, a layer above this package, and is looked up by name only when a
-        # registered model is asked for; so the library does not need MLflow.
-        folder = str(commands_folder())
-        if folder not in sys.path:
-            sys.path.append(folder)
-        return str(importlib.import_module("serve.versions").Resolver().fetch(artifact))
-    if artifact in (OBJECTS, REGIONS):
-        return artifact_of_objects(artifact, objects)
-    if artifact in SHIPPED_FOLDERS:
-        return str(shipped_weights(SHIPPED_FOLDERS[artifact], "the captioner", "name an artifact"))
-    return artifact
-
-
-def missing_artifact(artifact: str | None, field: str) -> Iterator[str]:
-    """Faults of an artifact that is not there, or is not one captioner. Neither hub nor registry is asked."""
-    if artifact is None or artifact.startswith((HUB, REGISTRY)):
-        yield from unusable_tracking(None, field) if artifact is not None and artifact.startswith(REGISTRY) else ()
-        return
-    if artifact == AUTO:
-        yield f"{field}: {AUTO} chooses a captioner for each pair; name one, such as {SHIPPED} or {OBJECTS}"
-        return
-    try:
-        yield from missing(artifact_folder(artifact), field)
-    except ValueError as error:
-        yield f"{field}: {error}"
-
-
-def newest_or_shipped() -> str:
-    """The trained captioner of :data:`AUTO`: the newest one below ``runs/`` whose familiarity was fitted, or if there
-    is none :data:`SHIPPED`."""
-    return newest_captioner() or SHIPPED
 
 
 def captioner_identity(artifact: str, folder: str, objects: ObjectsConfig) -> str:
@@ -265,11 +189,16 @@ def _objection(trained: Description, untrained: Description) -> str | None:
 
 
 class CaptionerLoader:
-    """Loads the captioner of an artifact (its folder, or another name of :func:`artifact_folder`); picklable. ``gpus``:
-    of the process that loads it, whose default device is cuda if there are any; None: those that torch has then.
-    ``threads``: of torch and OpenCV in the whole process; by default unchanged. A folder that is not an artifact, or a
-    base model that is not on this machine or another one, is a ValueError before anything is started; a device that is
-    not on the machine that loads is one before anything is loaded.
+    """Loads the captioner of a source (:mod:`idc.captioning.sources`); picklable.
+
+    Args:
+        gpus: number of GPUs of the process that will load the captioner. Its default device is cuda if there are any;
+            with None, if torch finds one then.
+        threads: number of threads of torch and OpenCV in that whole process; by default unchanged.
+
+    Raises:
+        ValueError: the folder is not an artifact, or its base model is not on this machine or is another one. On
+            loading: the device is not on that machine.
 
     Attributes:
         artifact: the folder, looked up once, because an alias of a registry may move; for ``auto`` that of the trained

@@ -8,6 +8,8 @@ from pydantic import Field, field_validator
 
 from idc.config import ConfigModel
 
+OBJECTS, REGIONS = "objects", "regions"
+"""Name the captioner without training in the place of an artifact; ``regions`` is the one without a detector."""
 EMBEDDED, NONE = "embedded", "none"
 Mode = Literal["auto", "photographs", "exact"]
 

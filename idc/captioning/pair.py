@@ -14,7 +14,8 @@ from pydantic import Field
 from idc.captioning.apply import CaptionSettings, DescribeOptions, Pixels, describe_batch, with_frames, with_objects
 from idc.captioning.contract import assessment_text, draw_map, sentence_without_model
 from idc.captioning.counted import read_parts
-from idc.captioning.loading import AUTO, SHIPPED_SATELLITE, CaptionerLoader
+from idc.captioning.loading import CaptionerLoader
+from idc.captioning.sources import AUTO, SHIPPED_SATELLITE
 from idc.data.files import Location, locate
 from idc.data.images import ImageError, decode_image, encode_png
 from idc.data.object_store import first_look

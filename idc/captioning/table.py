@@ -24,15 +24,8 @@ from pydantic import Field
 from idc.captioning.apply import BatchCaptioner, CaptionSettings, DescribeOptions, Fault
 from idc.captioning.contract import draw_map
 from idc.captioning.counted import read_parts
-from idc.captioning.loading import (
-    AUTO,
-    LOADING,
-    CaptionerLoader,
-    LoadCaptioner,
-    artifact_folder,
-    captioner_identity,
-    missing_artifact,
-)
+from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, captioner_identity
+from idc.captioning.sources import AUTO, artifact_folder, missing_artifact
 from idc.config import missing
 from idc.data import files
 from idc.data.config import AccessConfig, Split

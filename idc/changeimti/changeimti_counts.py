@@ -7,8 +7,8 @@ from collections import Counter
 
 from pydantic import BaseModel, ConfigDict
 
-from idc.changeimti.change_regions import CLASSES, POSITIONS
 from idc.changeimti.config import TASKS
+from idc.data.change_masks import CHANGED, POSITIONS
 from idc.data.store import AnyPath, complete_manifest, iter_rows, read_rejects
 
 COUNTS_FILE = "changeimti.json"
@@ -58,8 +58,8 @@ def count_changeimti(out: AnyPath) -> ChangeImtiCounts:
     manifest = complete_manifest(out, "instructions")
     samples: Counter[str] = Counter()
     contradictions: Counter[str] = Counter()
-    regions: dict[str, Counter[int]] = {name: Counter() for name in CLASSES}
-    positions: dict[str, Counter[str]] = {name: Counter() for name in CLASSES}
+    regions: dict[str, Counter[int]] = {name: Counter() for name in CHANGED}
+    positions: dict[str, Counter[str]] = {name: Counter() for name in CHANGED}
     dropped: Counter[str] = Counter()
     pairs = changed = 0
     previous = None
@@ -92,7 +92,7 @@ def count_changeimti(out: AnyPath) -> ChangeImtiCounts:
         contradictions=dict(contradictions.most_common()),
         regions={name: dict(sorted(counts.items())) for name, counts in regions.items()},
         positions={name: {position: counts[position] for position in POSITIONS} for name, counts in positions.items()},
-        not_counted={name: dropped[name] for name in CLASSES},
+        not_counted={name: dropped[name] for name in CHANGED},
     )
 
 

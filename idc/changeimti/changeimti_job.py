@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import cv2
 
-from idc.changeimti.change_regions import ChangeRegion, class_masks, find_regions
 from idc.changeimti.config import MASK_TASKS, BuildChangeImtiJob
 from idc.changeimti.questions import LabelledPair, SampleName, sample_names, sample_turns
+from idc.data.change_masks import ChangeRegion, class_masks, find_regions
 from idc.data.images import ImageError, decode_image, image_size
 from idc.data.pipeline import Batch, FolderSource, StageSpec, num_rows
 from idc.data.schema import INSTRUCTION_SCHEMA_VERSION, Instruction, instruction_arrow_schema
@@ -127,7 +127,7 @@ class MakeInstructions:
             masks = class_masks(pixels)
         except ValueError as error:
             raise _Unusable(f"bad mask: {label} of {at} has {error}") from None
-        return {name: find_regions(mask, self.job.regions) for name, mask in masks.items()}
+        return {name: find_regions(mask, self.job.regions.as_published) for name, mask in masks.items()}
 
     def _sample(
         self, row: Mapping[str, Any], name: SampleName, pair: LabelledPair, meta: Mapping[str, Any], at: str

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from idc.changeimti.change_regions import BUILDING, CLASSES, ROAD, ChangeRegion, positions_of
 from idc.changeimti.config import CAPTION_QUESTION, CAPTION_REQUEST, BuildChangeImtiJob, ImtiTask
+from idc.data.change_masks import BUILDING, CHANGED, ROAD, ChangeRegion, positions_of
 from idc.data.schema import IMAGE, Turn
 
 UNCHANGED = "the scene is the same as before"
@@ -96,7 +96,7 @@ def sample_names(tasks: Sequence[ImtiTask], captions: int) -> Iterator[SampleNam
         elif task == "binary":
             yield SampleName(task)
         else:
-            yield from (SampleName(task, about) for about in CLASSES)
+            yield from (SampleName(task, about) for about in CHANGED)
 
 
 def sample_turns(name: SampleName, pair: LabelledPair, job: BuildChangeImtiJob) -> list[Turn]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import contextlib
-import fcntl
 import hashlib
 import itertools
 import os
@@ -20,7 +18,7 @@ from idc.data import files
 from idc.data.manifest import IMAGE_COLUMNS, AnyPath, complete_manifest, fingerprint
 from idc.data.object_store import explain_write_errors
 from idc.data.stored_rows import iter_tables, read_schema, refuse_objects
-from idc.util.atomic import replacing
+from idc.util.cache import cache_root, make_once
 
 ROWS_FOLDER = "_rows"
 """Folder in a data set folder for its Arrow files."""
@@ -35,8 +33,9 @@ class MappedRows(Sequence[dict[str, Any]]):
 
     The wanted rows and columns are converted once into an Arrow file on the local disk, which is memory-mapped: a row
     costs tens of microseconds, processes share the pages, and memory does not grow with the data set. The file is
-    written to ``_rows`` in the folder; for remote or read-only folders to ``$IDC_CACHE`` (``~/.cache/idc``). Equal
-    images of several rows (instructions about one pair, pairs of one scene) are written once.
+    written to ``_rows`` in the folder; for remote or read-only folders to the cache
+    (:func:`idc.util.cache.cache_root`). Equal images of several rows (instructions about one pair, pairs of one scene)
+    are written once.
 
     Args:
         columns: the columns to read; all by default.
@@ -60,8 +59,8 @@ class MappedRows(Sequence[dict[str, Any]]):
         key = fingerprint(manifest.fingerprint, manifest.num_rows, sorted(columns) if columns else None, split)
         folder = Path(cache_dir) if cache_dir is not None else _rows_folder(source)
         self._file = str(folder / f"rows-{key}.arrow")
-        if not os.path.exists(self._file):
-            _convert(self._file, source, columns, split)
+        with explain_write_errors(files.locate(folder)):
+            make_once(Path(self._file), lambda partial: _convert(partial, source, columns, split))
         self._open()
 
     def _open(self) -> None:
@@ -133,38 +132,26 @@ class MappedRows(Sequence[dict[str, Any]]):
 def _rows_folder(source: files.Location) -> Path:
     if isinstance(source.filesystem, fs.LocalFileSystem) and os.access(source.path, os.W_OK):
         return Path(source.path) / ROWS_FOLDER
-    return Path(os.environ.get("IDC_CACHE", "~/.cache/idc")).expanduser() / "rows"
+    return cache_root() / "rows"
 
 
-def _convert(target: str, source: files.Location, columns: Sequence[str] | None, split: str | None) -> None:
-    """Write the Arrow file once, however many processes need it at the same time."""
-    folder = files.locate(os.path.dirname(target))
-    with explain_write_errors(folder):
-        os.makedirs(folder.path, exist_ok=True)
-    with explain_write_errors(folder), open(target + ".lock", "w") as lock:
-        with contextlib.suppress(OSError):  # without locks on this file system: done twice at worst, never wrongly
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if os.path.exists(target):  # another process wrote it while this one waited
-            return
-        schema = read_schema(source, columns)
-        images = [name for name in schema.names if name in IMAGE_COLUMNS]
-        first: dict[str, dict[bytes, int]] = {name: {} for name in images}
-        """Image column -> digest of a value -> its first row."""
-        empty = schema.empty_table()
-        for image in images:
-            empty = _first_values_only(empty, image, first[image], 0)
-        name, start = f".{os.path.basename(target)}.{os.getpid()}.partial", 0
-        with (
-            replacing(target, name) as partial,
-            pa.OSFile(str(partial), "wb") as sink,
-            pa.ipc.new_file(sink, empty.schema) as writer,
-        ):
-            for table in iter_tables(source, columns, split, batch_size=64):
-                for image in images:
-                    table = _first_values_only(table, image, first[image], start)
-                start += table.num_rows
-                for batch in table.combine_chunks().to_batches():
-                    writer.write_batch(batch)
+def _convert(target: Path, source: files.Location, columns: Sequence[str] | None, split: str | None) -> Path:
+    """Write the Arrow file, and return its path."""
+    schema = read_schema(source, columns)
+    images = [name for name in schema.names if name in IMAGE_COLUMNS]
+    first: dict[str, dict[bytes, int]] = {name: {} for name in images}
+    """Image column -> digest of a value -> its first row."""
+    empty, start = schema.empty_table(), 0
+    for image in images:
+        empty = _first_values_only(empty, image, first[image], 0)
+    with pa.OSFile(str(target), "wb") as sink, pa.ipc.new_file(sink, empty.schema) as writer:
+        for table in iter_tables(source, columns, split, batch_size=64):
+            for image in images:
+                table = _first_values_only(table, image, first[image], start)
+            start += table.num_rows
+            for batch in table.combine_chunks().to_batches():
+                writer.write_batch(batch)
+    return target
 
 
 def _first_values_only(table: pa.Table, column: str, first: dict[bytes, int], start: int) -> pa.Table:

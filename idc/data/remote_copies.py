@@ -3,16 +3,16 @@ those that are read from there."""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
 import shutil
 import socket
-import tempfile
 import uuid
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,12 +20,15 @@ from pyarrow import fs
 
 from idc.data.files import Location, locate
 from idc.data.object_store import KEYS, READ_PATIENCE_S, Unreachable, with_retries
+from idc.util.cache import cache_root, make_once
 
-CACHE_VARIABLE = "IDC_CACHE"
-"""Environment variable with the folder of the cache."""
 _BLOCK = 8 << 20
 _AT_ONCE = 4
 _STALE_PATIENCE_S = 5.0
+
+
+class _ChangedError(Exception):
+    """Files changed while they were downloaded."""
 
 
 class Remote(NamedTuple):
@@ -200,8 +203,9 @@ def local_folder(path: str | os.PathLike[str], *, stale: bool = False, patience_
             listing = remote_listing(location, patience_s)
             if not listing:
                 raise ValueError(f"{text} holds no files; check the URI, and AWS_ENDPOINT_URL")
-            copy = root / f"{stem}-{_short(repr(listing))}"
-            if _fetch(location, listing, copy, patience_s):
+            download = partial(_download, location, listing, patience_s=patience_s)
+            with suppress(_ChangedError):
+                copy = make_once(root / f"{stem}-{_short(repr(listing))}", download)
                 break
         else:
             raise ValueError(f"{text} changed while it was read, three times; try again when its writer is done")
@@ -218,42 +222,21 @@ def is_uri(path: str | os.PathLike[str]) -> bool:
     return "://" in os.fspath(path)
 
 
-def cache_root() -> Path:
-    """The folder of the cache, made if need be: ``IDC_CACHE``, else one of this user among the temporary files.
+def _download(location: Location, listing: list[Remote], folder: Path, patience_s: float) -> Path:
+    """Download the files of a listing into a folder, which is returned.
 
     Raises:
-        ValueError: the default folder belongs to somebody else.
+        _ChangedError: they changed meanwhile.
     """
-    configured = os.environ.get(CACHE_VARIABLE)
-    root = Path(configured) if configured else Path(tempfile.gettempdir()) / f"idc-cache-{os.getuid()}"
-    root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if not configured and root.stat().st_uid != os.getuid():
-        raise ValueError(f"{root} belongs to another user; set {CACHE_VARIABLE} to a folder of your own")
-    return root
-
-
-def _fetch(location: Location, listing: list[Remote], target: Path, patience_s: float) -> bool:
-    """Fetch into ``target``, if it is not there; False if the files changed meanwhile."""
-    if target.exists():
-        return True
-    with (target.parent / f".{target.name}.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if target.exists():  # another process fetched it while this one waited
-            return True
-        partial = target.with_name(f".{target.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)  # left by a killed process; we hold the lock
-        inner = partial / (location.name or "files")
-        try:
-            download_files(location, [file.name for file in listing], inner, patience_s)
-            whole = all((inner / file.name).stat().st_size == file.size for file in listing)
-            if not whole or remote_listing(location, patience_s) != listing:
-                return False
-            partial.rename(target)
-        except FileNotFoundError:  # deleted since it was listed
-            return False
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
-    return True
+    inner = folder / (location.name or "files")
+    try:
+        download_files(location, [file.name for file in listing], inner, patience_s)
+        whole = all((inner / file.name).stat().st_size == file.size for file in listing)
+    except FileNotFoundError:  # deleted since it was listed
+        raise _ChangedError from None
+    if not whole or remote_listing(location, patience_s) != listing:
+        raise _ChangedError
+    return folder
 
 
 def _short(text: str) -> str:

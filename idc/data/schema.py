@@ -66,7 +66,7 @@ class ChangePair:
         change_type: one of :data:`CHANGE_TYPES`, another word of the data set's own, or ``None`` if unknown.
         split: one of :data:`SPLITS`.
         mask: encoded PNG, non-zero where the scene changed, or ``None``. With the classes of LEVIR-MCI the value is 128
-            for a road and 255 for a building (:mod:`idc.changeimti.class_masks`).
+            for a road and 255 for a building (:mod:`idc.data.change_masks`).
         source: the data set and the place in it this pair was read from.
         meta: other annotations, JSON-serialisable (viewpoint IoU, scene graph, licence, ...).
         caption_origins: per caption, the machine that wrote it, None for a caption of the data set; empty: all are.

@@ -11,8 +11,8 @@ from typing import Any
 from idc.captioning.calibration import Calibration
 from idc.demo.run import DEFAULT, LEADERBOARD, demo_systems, folders_of
 from idc.evaluation.record import Evaluation, Spread, aggregate, load_evaluation, spread
-from idc.next_command import tracked_runs
 from idc.report.leaderboard.scored_runs import read_scored_runs
+from idc.training.tracker import tracked_runs
 from idc.util.program import as_started
 
 

@@ -22,8 +22,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from idc.captioning.contract import Answer, Captioner, require
-from idc.captioning.loading import CaptionerLoader, LoadCaptioner, artifact_folder
-from idc.changeimti.change_regions import CLASSES
+from idc.captioning.loading import CaptionerLoader, LoadCaptioner
+from idc.captioning.sources import artifact_folder
+from idc.data.change_masks import CHANGED
 from idc.data.images import decode_image
 from idc.data.manifest import complete_manifest, fingerprint
 from idc.data.schema import ChangePair, Instruction, Turn
@@ -215,11 +216,11 @@ def _class_of(row: Instruction, question: str) -> str:
     """The class that a question asks about: the row's own, else the one that its text names."""
     if (about := row.meta.get("about")) is not None:
         return str(about)
-    named = [name for name in CLASSES if name in question.lower()]
+    named = [name for name in CHANGED if name in question.lower()]
     if len(named) != 1:
         raise ValueError(
             f"row {row.row_id!r}: {question!r} asks about no class that it names; give meta.about, one of "
-            f"{', '.join(CLASSES)}"
+            f"{', '.join(CHANGED)}"
         )
     return named[0]
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from idc.captioning.sources import supervision_of
 from idc.data.files import Location, locate
 from idc.data.images import decode_image, resize_image
 from idc.evaluation.record import (
@@ -36,7 +37,6 @@ from idc.evaluation.record import (
 from idc.metrics.coco import CocoScorer
 from idc.metrics.java import tokenize
 from idc.metrics.ngrams import ORDERS, SIGMA, count_ngrams
-from idc.systems import supervision_of
 
 WHAT = {
     CONSTANT: "the one training caption that scores the best CIDEr when it is said of every evaluated pair; chosen on "

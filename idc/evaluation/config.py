@@ -7,7 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from idc.captioning.loading import LOADING, LoadConfig, missing_artifact
+from idc.captioning.loading import LOADING, LoadConfig
+from idc.captioning.sources import missing_artifact
 from idc.config import ConfigModel, missing
 from idc.data.manifest import missing_pairs
 from idc.data.schema import IMAGE

@@ -27,7 +27,7 @@ from idc.evaluation.references import read_captions, read_references
 from idc.evaluation.rendered_truth import RenderedTruth, rendered_truth
 from idc.evaluation.score import ScoreCache, evaluate_captions
 from idc.evaluation.split import SplitCaptions, caption_split
-from idc.metrics.changes import LEVIR_NO_CHANGE
+from idc.metrics.change_types import LEVIR_NO_CHANGE
 from idc.metrics.coco import BLEU_ORDERS
 from idc.metrics.java import java_version, spice_missing
 from idc.metrics.protocols import EXTRA_PROTOCOLS, LEVIR, SPOT, LevirVocabulary, Protocol, ProtocolName, get_protocol

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator
 
-from idc.metrics import changes
+from idc.metrics import change_types
 from idc.metrics.change_maps import ChangeMaps, change_map_table
 from idc.metrics.scene_scores import (
     INVENTED,
@@ -122,7 +122,7 @@ class Training(_Record):
     cores: int | None = None
     """Cores of all workers."""
     supervision: str | None = None
-    """What the training was taught by besides images (:func:`idc.systems.supervision_of`)."""
+    """What the training was taught by besides images (:func:`idc.captioning.sources.supervision_of`)."""
 
     def __str__(self) -> str:
         trained = "" if self.samples is None else f", trained on {self.samples:,} pairs"
@@ -141,8 +141,8 @@ class Baseline(_Record):
     """The caption, if it is the same for all pairs."""
     scores: dict[str, Score]
     subsets: dict[str, Subset]
-    types: changes.TypeAgreement | None = None
-    change: changes.ChangeTable | None = None
+    types: change_types.TypeAgreement | None = None
+    change: change_types.ChangeTable | None = None
     hallucination: Hallucination | None = None
     """The claims of its captions; ``None`` if the truth is not known, and for the upper bound, which is the truth."""
     differences: DifferenceScores | None = None
@@ -177,9 +177,9 @@ class Evaluation(_Record):
     """``constant`` and ``nearest``, if requested, and ``trained``, if another captioner's evaluation is named."""
     upper_bound: Baseline | None = None
     """Upper bound: scores of the truth in one wording; ``None`` if the truth is not known."""
-    types: changes.TypeAgreement | None = None
+    types: change_types.TypeAgreement | None = None
     """``None`` if no pair has a known change type."""
-    change: changes.ChangeTable | None = None
+    change: change_types.ChangeTable | None = None
     """Change against no change; ``None`` if it is not known for any pair."""
     extra_protocols: dict[str, dict[str, Score]] = {}
     """Protocol -> the same captions' scores by it, where papers mix protocols."""
@@ -352,7 +352,7 @@ def evaluation_table(evaluation: Evaluation) -> str:
     return "\n".join(lines)
 
 
-def _change(change: changes.ChangeTable) -> list[str]:
+def _change(change: change_types.ChangeTable) -> list[str]:
     lines = [f"says whether anything changed: {change.accuracy:.1%} right (always the same: "
              f"{change.chance_most_frequent:.1%}); {change.rule}"]  # fmt: skip
     said = list(next(iter(change.table.values())))

@@ -29,7 +29,7 @@ from idc.evaluation.record import (
     Subset,
 )
 from idc.evaluation.significance import SEED, intervals
-from idc.metrics import changes
+from idc.metrics import change_types
 from idc.metrics.coco import CIDER_UNDEFINED, METRICS, CocoScorer, PreparedCaptions, names
 from idc.metrics.java import Meteor, cut_paraphrases, java_version, remember_tokens, spice_missing, tokenize
 from idc.metrics.protocols import LEVIR, SPOT, UNSPACED, Protocol, get_protocol, references_of
@@ -114,8 +114,8 @@ def evaluate_captions(
                     caption=texts if isinstance(texts, str) else None,
                     scores=_with_mean(prepared.overall()),
                     subsets=_scored_parts(prepared, parts),
-                    types=changes.agreement((kinds[pair], text) for pair, text in said.items()),
-                    change=changes.change_table(((changed[pair], text) for pair, text in said.items()), levir),
+                    types=change_types.agreement((kinds[pair], text) for pair, text in said.items()),
+                    change=change_types.change_table(((changed[pair], text) for pair, text in said.items()), levir),
                 ).model_dump(mode="json")
 
             return Baseline.model_validate(cache.get(name, [inputs, depends_on, list(metrics), programs], score))
@@ -158,8 +158,8 @@ def evaluate_captions(
         references=sum(len(p.references) for p in predictions),
         distinct_captions=len(set(captions.values())),
         empty_captions=sum(not caption.split() for caption in captions.values()),
-        types=changes.agreement((p.change_type, p.caption) for p in predictions),
-        change=changes.change_table(((changed[p.pair_id], p.caption) for p in predictions), levir),
+        types=change_types.agreement((p.change_type, p.caption) for p in predictions),
+        change=change_types.change_table(((changed[p.pair_id], p.caption) for p in predictions), levir),
         protocol={**_text(protocol, metrics, selection, scored, resamples), **limits},
         **values,
     )
@@ -167,7 +167,7 @@ def evaluate_captions(
         ScoredCaption(
             **p.model_dump(include=set(Prediction.model_fields) - {"changed"}),
             changed=changed[p.pair_id],
-            named_type=changes.named_type(p.caption),
+            named_type=change_types.named_type(p.caption),
             scores=per_id.get(p.pair_id, {}),
             statistics=statistics.get(p.pair_id, {}),
             nearest=nearest.get(p.pair_id) if nearest is not None else None,
@@ -285,7 +285,7 @@ def _text(protocol: Protocol, metrics: Sequence[str], selection: str, scored: bo
     text: dict[str, Any] = {
         "name": protocol.name,
         "selection": selection or "not stated",
-        "change type": changes.RULES["keywords"],
+        "change type": change_types.RULES["keywords"],
     }
     if not scored:
         return {**text, "name": "change types only: the pairs have no reference captions"}

@@ -9,7 +9,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from idc.captioning.loading import SHIPPED_SATELLITE, LoadConfig, missing_artifact
+from idc.captioning.loading import LoadConfig
+from idc.captioning.sources import SHIPPED_SATELLITE, missing_artifact
 from idc.config import missing
 from idc.util.option_values import DiskPath
 

@@ -22,7 +22,8 @@ import numpy as np
 import rasterio
 
 from idc.captioning.apply import DescribeOptions
-from idc.captioning.loading import CaptionerLoader, LoadCaptioner, artifact_folder
+from idc.captioning.loading import CaptionerLoader, LoadCaptioner
+from idc.captioning.sources import artifact_folder
 from idc.data.files import locate
 from idc.data.images import decode_image
 from idc.data.object_store import explain_write_errors
@@ -32,7 +33,7 @@ from idc.geo.config import SceneJob
 from idc.geo.polygons import changes_of, scene_sentence
 from idc.geo.rasters import ScenePair, gdal, open_scene
 from idc.geo.tile_captions import NO_DATA, STEPS, CaptionTiles, Tile, open_tiles, tiles_of
-from idc.metrics.changes import says_no_change
+from idc.metrics.change_types import says_no_change
 from idc.util.atomic import read_object, replacing, write_json, write_text
 
 TILES, SUMMARY = "tiles", "summary.json"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from idc.metrics.changes import COLORS
+from idc.metrics.change_types import COLORS
 from idc.rendered.captions import ANY_SHAPE, SYNONYMS
 from idc.rendered.sentences import NUMBER_WORDS
 

@@ -14,13 +14,13 @@ new look    after "to", "into", "turned", "became", "now", "replaced by"; before
 described   all others: the object that changed
 =========== ==========================================================================================================
 
-The kind of a segment is the first that fits: no difference (:mod:`idc.metrics.changes`), text ("letter", "reads"),
+The kind of a segment is the first that fits: no difference (:mod:`idc.metrics.change_types`), text ("letter", "reads"),
 count ("number of", "three instead of two", "two ... were removed"), replace, orientation ("rotated", "faces another
 direction"), size ("grown", "smaller", "from small to large"), then drop, move, add, color and material by
-:mod:`idc.metrics.changes`, at last by the new look. A segment with a kind and no object is about the object before it
-("... and moved to the left"); objects without a kind share that of the segment after them ("the cube and the ball have
-disappeared"), or of the one before ("someone removed the cube and the ball"). "Something changed" of an object is a
-claim without a kind. Unknown words are skipped; what is left unfinished at the end claims nothing.
+:mod:`idc.metrics.change_types`, at last by the new look. A segment with a kind and no object is about the object before
+it ("... and moved to the left"); objects without a kind share that of the segment after them ("the cube and the ball
+have disappeared"), or of the one before ("someone removed the cube and the ball"). "Something changed" of an object is
+a claim without a kind. Unknown words are skipped; what is left unfinished at the end claims nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from idc.data.schema import NO_CHANGE
 from idc.metrics import claim_words as vocab
-from idc.metrics.changes import DISTRACTORS, clauses_of, named_type
+from idc.metrics.change_types import DISTRACTORS, clauses_of, named_type
 
 Attributes = frozenset[tuple[str, str]]
 """Some (attribute, value) pairs: ``{("color", "red"), ("shape", "cube")}``."""

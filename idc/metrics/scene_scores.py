@@ -5,7 +5,7 @@
 =============== ======================================================================== ============================
 rate            right if                                                                 of
 =============== ======================================================================== ============================
-change type     the caption names the pair's type (:mod:`idc.metrics.changes`)           all pairs
+change type     the caption names the pair's type (:mod:`idc.metrics.change_types`)           all pairs
 object          at least one attribute is named, and all of them are the changed         changed pairs
                 object's, as it looks before (what was added: after) the change
 attribute       the attribute is the changed object's; a new look is compared with it    all attributes named in
@@ -58,7 +58,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
-from idc.metrics.changes import named_type
+from idc.metrics.change_types import named_type
 from idc.metrics.claim_words import COUNT, FEWER, MORE, SIDE, TEXT
 from idc.metrics.claims import Attributes, ObjectClaims, SentenceClaim, read_claims, read_object_claims
 from idc.rendered.captions import ATTRIBUTES, SIDES, holds, on_side, thing_of, went

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from idc.captioning.loading import missing_artifact
+from idc.captioning.sources import missing_artifact
 from idc.config import ConfigModel, missing
 from idc.data.config import Perturbation
 from idc.evaluation.config import EvaluateSection

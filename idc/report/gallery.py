@@ -13,16 +13,16 @@ from pydantic import BaseModel, ConfigDict
 from idc.captioning.apply import Pixels, decode_pair
 from idc.captioning.boxes import boxes_of, draw_boxes
 from idc.captioning.contract import assessment_text, sentence_without_model
+from idc.captioning.objects_config import OBJECTS, REGIONS
 from idc.captioning.table import CHANGE_MAP, PAGE, SUMMARY, CaptionJob
 from idc.data.images import decode_image
 from idc.data.rows import open_rows
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.data.store import iter_rows
-from idc.metrics.changes import UNCLEAR, named_type
+from idc.metrics.change_types import UNCLEAR, named_type
 from idc.metrics.scene_scores import wilson
 from idc.report.page import Card, Cards, Facts, Page, Section, Table, Tiles, middle_numbers, reduced, write_texts
 from idc.report.pair_cards import pair_card
-from idc.systems import OBJECTS, REGIONS
 
 _FONT_SIZE = 30
 """Of the names on pictures, which a card shows at about a third of their size."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from idc.captioning.loading import artifact_folder
+from idc.captioning.sources import artifact_folder
 from idc.data.config import CorruptJob
 from idc.data.pipeline import Runner
 from idc.evaluation.config import EvaluateJob

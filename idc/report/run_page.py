@@ -31,7 +31,7 @@ from idc.evaluation.record import (
     load_predictions,
     spread,
 )
-from idc.metrics.changes import UNCLEAR, TypeAgreement
+from idc.metrics.change_types import UNCLEAR, TypeAgreement
 from idc.metrics.scene_scores import F1, INVENTED_CHANGE, MISSED_CHANGE, Hallucination
 from idc.report import page as pg
 from idc.report.config import ReportJob

@@ -7,7 +7,6 @@ done once.
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -116,12 +115,6 @@ class TrialSection(ConfigModel):
 
     def preflight(self) -> Iterator[str]:
         return iter(())
-
-
-def trial_class(system: str) -> type[TrialConfig]:
-    """The trials of a system in ``idc.systems.SYSTEMS``."""
-    trial: type[TrialConfig] = importlib.import_module(f"idc.systems.{system}.sweep").Trial
-    return trial
 
 
 def train_sections(trial: ConfigModel, path: str = "") -> dict[str, TrainConfig]:

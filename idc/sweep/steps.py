@@ -7,14 +7,17 @@ name depends on the settings and inputs that determine its result, files by cont
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
-from idc.captioning.loading import CaptionerLoader
+from idc.captioning.loading import CaptionerLoader, LoadConfig
 from idc.config import ConfigModel, missing
+from idc.data.images import decode_image
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.evaluation.config import AskJob, EvaluateJob
 from idc.evaluation.job import finished_evaluation, scoring_fingerprint
@@ -29,6 +32,9 @@ from idc.training.hashing import content_or_id
 if TYPE_CHECKING:
     from idc.data.pipeline import Runner
 
+WRAP_BASE = "idc.systems.zeroshot.wrap:wrap_step"
+"""Entry of a step of any vision-language system's sweep: the artifact of its base model as it is."""
+_TIMED_PAIRS, _ROUNDS = 32, 5
 _JUDGE_OPERATIONAL = {*JudgeSection.SET_OUTSIDE, "api_key_variable", "concurrency", "attempts", "timeout_s"}
 
 
@@ -111,7 +117,7 @@ def with_evaluation(
     content = read_manifest(pairs, kind="pairs").fingerprint
     speed = Step(
         name=f"speed-{fingerprint(last, device, content, evaluate.split, evaluate.speed)[:12]}",
-        entry="idc.captioning.throughput:tokens_per_second",
+        entry=f"{__name__}:tokens_per_second",
         payload={
             "artifact": artifact, "pairs": pairs, "split": evaluate.split, "tokens": max_tokens, "device": device,
             "speed": evaluate.speed,
@@ -258,3 +264,24 @@ def score_baselines(payload: dict[str, Any], folder: str, run: Runner) -> dict[s
     job = EvaluateJob.model_validate({**payload["job"], "out": folder, "predictions": str(predictions)})
     evaluation = finished_evaluation(job) or score(job)
     return {name: baseline.scores for name, baseline in evaluation.baselines.items()}
+
+
+def tokens_per_second(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
+    """Caption tokens per second as ProCap's official code counts them: pairs x longest caption, padding included, over
+    the time from decoded images to words. The median of five rounds after one to warm up, alone on the machine. The
+    official code always takes all steps; a decoder here may stop when all captions of the batch have ended.
+    """
+    split, device = payload["split"], payload["device"]
+    captioner = CaptionerLoader(payload["artifact"], LoadConfig(device=device, speed=payload["speed"]))()
+    pairs = iter_rows(payload["pairs"], ["before", "after"], None if split == "all" else split)
+    rows = list(islice(pairs, _TIMED_PAIRS))
+    if not rows:
+        raise ValueError(f"{payload['pairs']} has no pairs of the split {split!r}")
+    befores, afters = ([decode_image(row[role]) for row in rows] for role in ("before", "after"))
+    seconds = []
+    for _ in range(1 + _ROUNDS):
+        started = time.perf_counter()
+        captioner(befores, afters)  # returns words, so a GPU is done
+        seconds.append(time.perf_counter() - started)
+    rate = len(rows) * payload["tokens"] / median(seconds[1:])
+    return {"tokens_per_second": rate, "seconds": seconds[1:], "pairs": len(rows)}

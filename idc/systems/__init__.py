@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import os
-from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from idc.captioning.objects_config import OBJECTS, REGIONS, ObjectsConfig
 
 if TYPE_CHECKING:
     from idc.captioning.contract import Captioner, Speed
-    from idc.captioning.objects_config import ObjectsConfig
     from idc.endpoint.chat_endpoint import EndpointConfig
 
 SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft", "m3diff", "adpo", "changevg", "objects")
-HUB = "hf:"
-"""A model of the hub, ``hf:ORG/NAME[@REVISION]``, in the place of an artifact."""
-OBJECTS, REGIONS = "objects", "regions"
-"""Name the captioner without training in the place of an artifact; ``regions`` is the one without a detector."""
-WRAP_BASE = "idc.systems.zeroshot.wrap:wrap_step"
-"""Entry of a step of any vision-language system's sweep: the artifact of its base model as it is."""
-
-_NOT_ENTERED = frozenset({"artifact", "checkpoints", "best", "mlartifacts"})
-"""Folders of runs that are not searched for runs; MLflow's are copies."""
 
 
 def load_system(name: str) -> ModuleType:
@@ -31,6 +21,11 @@ def load_system(name: str) -> ModuleType:
     if name not in SYSTEMS:
         raise ValueError(f"unknown system {name!r}; available: {', '.join(SYSTEMS)}")
     return importlib.import_module(f"idc.systems.{name}.captioner")
+
+
+def system_config(name: str) -> ModuleType:
+    """The ``config`` module of a system of the list. Loads no torch."""
+    return importlib.import_module(f"idc.systems.{name}.config")
 
 
 def load_captioner(
@@ -67,23 +62,16 @@ def load_captioner(
 
 
 def artifact_of_hub(name: str) -> str:
-    """The folder of the artifact that a name with :data:`HUB` stands for; of its model all but the weights is
-    downloaded if need be. ValueError: the name is malformed, or the model cannot be had or used."""
+    """The folder of the artifact that a name with :data:`idc.training.base.HUB` stands for; of its model all but the
+    weights is downloaded if need be. ValueError: the name is malformed, or the model cannot be had or used."""
     folder: str = importlib.import_module("idc.systems.zeroshot.wrap").artifact_of(name)
     return folder
 
 
-def is_of_hub(artifact: Path) -> bool:
-    """Whether a folder is one of :func:`artifact_of_hub`."""
-    from idc.data.remote_copies import cache_root
-
-    return artifact.parent == Path(cache_root()) and artifact.name.startswith("hf-")
-
-
 def artifact_of_objects(name: str, config: ObjectsConfig | None = None) -> str:
-    """The folder of the artifact that :data:`OBJECTS` or :data:`REGIONS` stands for. ValueError: its detector is not
-    on this machine, or cannot be used."""
-    folder: str = importlib.import_module("idc.systems.objects.captioner").objects_folder(name, config)
+    """The folder of the artifact that ``objects`` or ``regions`` stands for. ValueError: its detector is not on this
+    machine, or cannot be used."""
+    folder: str = load_system(OBJECTS).objects_folder(name, config)
     return folder
 
 
@@ -101,45 +89,3 @@ def untrained_captioner(config: ObjectsConfig | None = None) -> Captioner:
     used."""
     captioner: Captioner = load_system(OBJECTS).usual_captioner(config)
     return captioner
-
-
-def is_captioner(artifact: str) -> bool:
-    """Whether an artifact is a captioner of one of the systems: all of a system's are, unless its ``config`` module
-    has an ``is_captioner(config)``. Loads no torch. ValueError if it is not a whole artifact."""
-    from idc.training.artifact import read_artifact
-
-    record = read_artifact(artifact)
-    if record.system not in SYSTEMS:
-        return False
-    decide = getattr(importlib.import_module(f"idc.systems.{record.system}.config"), "is_captioner", None)
-    return decide is None or bool(decide(record.config))
-
-
-def supervision_of(system: str, config: dict[str, Any]) -> str | None:
-    """What an artifact of this config was taught by besides images, in a few words for tables; None for a system
-    that is not in the list. Captions alone, unless the system's ``config`` module has a ``supervision(config)``.
-    Loads no torch."""
-    if system not in SYSTEMS:
-        return None
-    words = getattr(importlib.import_module(f"idc.systems.{system}.config"), "supervision", None)
-    return "captions" if words is None else str(words(config))
-
-
-def newest_captioner(runs: str = "runs") -> str | None:
-    """The most recently written captioner artifact in a folder of runs whose familiarity was fitted; None if there is
-    none."""
-    from idc.training.artifact import FAMILIARITY
-
-    artifacts: list[tuple[float, str]] = []
-    for folder, names, _ in os.walk(runs):
-        path = Path(folder) / "artifact"
-        if "artifact" in names and (path / FAMILIARITY).is_file() and (path / "config.json").is_file():
-            artifacts.append(((path / "config.json").stat().st_mtime, str(path)))
-        names[:] = [name for name in names if name not in _NOT_ENTERED and not name.startswith(".")]
-    for _, artifact in sorted(artifacts, reverse=True):
-        try:
-            if is_captioner(artifact):
-                return artifact
-        except (ValueError, OSError):  # damaged or half copied; an older one may be whole
-            continue
-    return None

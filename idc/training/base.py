@@ -35,6 +35,8 @@ DESCRIPTIONS = (
 _DOWNLOADED = ["*.json", "*.txt", "*.jinja", "*.model"]
 _DESCRIBED = "descriptions-"
 """Prefix of a fingerprint without the weights."""
+HUB = "hf:"
+"""A model of the hub, ``hf:ORG/NAME[@REVISION]``, in the place of an artifact."""
 _HUB_NAME = re.compile(r"hf:(?P<source>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?", re.ASCII)
 _INDEX = "model.safetensors.index.json"
 _PLACES, _PIECE = 16, 4096
@@ -95,7 +97,7 @@ class BaseName:
 
 
 def hub_id(name: str) -> tuple[str, str | None]:
-    """Model and revision of a name with :data:`idc.systems.HUB`.
+    """Model and revision of a name with :data:`HUB`.
 
     Raises:
         ValueError: it does not have the form ``hf:ORG/NAME[@REVISION]``.

@@ -11,7 +11,6 @@ goes on from the folder on any other machine.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -21,6 +20,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from idc.data.object_store import with_retries
 from idc.data.remote_copies import download_files, remove, remove_folder, resolve_uri, sizes, upload_files
@@ -149,7 +150,7 @@ class RunCopy:
 
     def close(self) -> None:
         shutil.rmtree(self.scratch, ignore_errors=True)
-        self._lock.close()
+        self._lock.release()
         self.scratch.with_name(f".{self.scratch.name}.lock").unlink(missing_ok=True)
 
     def push(self, patience_s: float | None = None) -> None:
@@ -201,18 +202,18 @@ def scratch_root() -> Path:
     return root
 
 
-def _new_scratch(uri: str) -> tuple[Path, Any]:
+def _new_scratch(uri: str) -> tuple[Path, FileLock]:
     """A new folder on the local disk, with a lock that is held as long as its process lives; removes the folders of
     processes of this run that were killed."""
     base = scratch_root()
     stem = hashlib.sha256(uri.encode()).hexdigest()[:12]
     for left in base.glob(f"{stem}-*"):
-        with suppress(OSError), (base / f".{left.name}.lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = FileLock(base / f".{left.name}.lock", blocking=False)
+        with suppress(OSError), lock:
             shutil.rmtree(left, ignore_errors=True)
-            Path(lock.name).unlink(missing_ok=True)
+            Path(lock.lock_file).unlink(missing_ok=True)
     name = f"{stem}-{os.getpid()}-{os.urandom(4).hex()}"
-    held = (base / f".{name}.lock").open("a")
-    fcntl.flock(held, fcntl.LOCK_EX)
+    held = FileLock(base / f".{name}.lock", thread_local=False)  # another thread may release it
+    held.acquire()
     (base / name).mkdir()
     return base / name, held

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,3 +42,12 @@ class Tracker:
 
     def end(self, finished: bool) -> None:
         """Mark the run as ended, and flush."""
+
+
+def tracked_runs(tracking_uri: str, experiment_id: str) -> str:
+    """Where a browser shows the runs of an MLflow experiment. By default MLflow's pages are those for language models,
+    whose traces a training has none of."""
+    page = f"/#/experiments/{experiment_id}/runs?workflowType=machine_learning"
+    if tracking_uri.startswith("http"):
+        return tracking_uri.rstrip("/") + page
+    return f"mlflow ui --backend-store-uri {shlex.quote(tracking_uri)}, then http://127.0.0.1:5000{page}"

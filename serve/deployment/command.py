@@ -13,19 +13,18 @@ import traceback
 from functools import partial
 from pathlib import Path
 
-from idc.captioning.loading import AUTO, SHIPPED_FOLDERS, newest_or_shipped
+from idc.captioning.objects_config import OBJECTS, REGIONS
+from idc.captioning.sources import AUTO, SHIPPED_FOLDERS, newest_or_shipped
 from idc.config import refuse
-from idc.systems import OBJECTS, REGIONS
 from idc.util import logs
 from idc.util.cores import usable_cores
 from idc.util.loopback import collect_no_metrics, keep_ray_on_loopback, keep_ray_paths_short
 from idc.util.redaction import secret_fault
-from serve.config import CommandConfig, ServeConfig
+from serve.config import CommandConfig, ServeConfig, absolute_uri
 from serve.deployment.application import APPLICATION, UNBOUNDED_CALLS, application
 from serve.deployment.ray_internals import forward_output, start_ray
 from serve.log import forward, log
 from serve.port import SharedPort
-from serve.versions import absolute_uri
 
 _CLOSE_S = 5.0
 """How long the listener may take to send the rest of the responses to slow clients, after all requests are answered."""

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from idc.captioning.sources import REGISTRY, ModelSources
 from idc.config import enter_root
 from serve.backend import Done, EncodedPair, ModelStatus, Options, Overloaded, PairResult, TextCallback, pieces
 from serve.batching import Batcher
@@ -17,7 +18,6 @@ from serve.decoding import DecodedPair, Decoders, PixelRoom, is_light
 from serve.deployment.ray_internals import bind_to_node_address
 from serve.deployment.scaling import PAIRS
 from serve.log import log
-from serve.versions import SCHEME, Resolver
 
 if TYPE_CHECKING:
     from serve.captioner import ServedCaptioner
@@ -43,7 +43,7 @@ class Model:
             endpoint = endpoint.model_copy(update={"timeout_s": min(endpoint.timeout_s, limits.timeout_s)})
             self._loading = config.loading.model_copy(update={"endpoint": endpoint})
             max_pairs, threads = 1, endpoint.concurrency  # it forms batches itself
-        self._resolver = Resolver(config.tracking_uri, config.loading.objects)
+        self._sources = ModelSources(config.tracking_uri, config.loading.objects)
         self._decoders = Decoders(max(2, round(config.scaling.cpus)), limits.decode_s, limits.image_pixels)
         self._room = PixelRoom(_IMAGES * limits.image_pixels)
         call = lambda key, pairs: key[0].caption(pairs, key[1])  # noqa: E731
@@ -76,7 +76,7 @@ class Model:
         for name, source in self._config.models.items():
             before, version, why = self._statuses[name], "", None
             try:
-                version = await asyncio.to_thread(self._resolver.resolve, source)
+                version = await asyncio.to_thread(self._sources.version, source)
                 status = replace(before, error=None)
                 if name not in self._captioners or version != before.version:
                     if self._not_before.get((name, version), 0.0) > time.monotonic():
@@ -97,11 +97,11 @@ class Model:
     def _load(self, source: str, version: str) -> ServedCaptioner:
         from serve.captioner import ServedCaptioner
 
-        artifact = self._resolver.fetch(version if source.startswith(SCHEME) else source)
+        artifact = self._sources.fetch(version if source.startswith(REGISTRY) else source)
         scaling = self._config.scaling
         captioner = ServedCaptioner(artifact, self._loading, scaling.gpus, max(1, int(scaling.cpus)))
         captioner.warm_up()
-        if not source.startswith(SCHEME) and self._resolver.resolve(artifact) != version:
+        if not source.startswith(REGISTRY) and self._sources.version(artifact) != version:
             raise ValueError(f"{source} has changed since it was looked up; the next look-up uses the new contents")
         return captioner
 

@@ -14,7 +14,8 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
 
 from idc.captioning.apply import Pixels
 from idc.captioning.contract import Captioner, Description
-from idc.captioning.loading import AUTO, DEFAULTS, SHIPPED, SHIPPED_SATELLITE, CaptionerLoader
+from idc.captioning.loading import DEFAULTS, CaptionerLoader
+from idc.captioning.sources import AUTO, SHIPPED, SHIPPED_SATELLITE
 from idc.data.images import decode_image
 from tests.browser.driving import chromium
 from tests.serve.command import Command, serving

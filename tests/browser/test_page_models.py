@@ -15,7 +15,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from idc.captioning.class_counts import count_classes
-from idc.captioning.loading import SHIPPED_SATELLITE
+from idc.captioning.sources import SHIPPED_SATELLITE
 from idc.data.images import encode_png
 from idc.geo.georeferenced_pair import decode_georeferenced, georeferenced_changes
 from tests.browser.conftest import BOTTLES, RENDERED, Visit, captioner, describe

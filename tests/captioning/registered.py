@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from idc.captioning.loading import artifact_folder
 from idc.captioning.objects_config import ObjectsConfig
+from idc.captioning.sources import artifact_folder
 from idc.training.artifact import IDENTITY_TAG, artifact_identity
 
 NAME = "models:/captioner@champion"

@@ -16,8 +16,9 @@ from PIL import Image
 import serve
 from idc.captioning.contract import FAMILIAR_FROM, Candidate, Captioner, Claim, Description
 from idc.captioning.familiarity import Familiarity
-from idc.captioning.loading import SHIPPED, AutoCaptioner, artifact_folder
+from idc.captioning.loading import AutoCaptioner
 from idc.captioning.objects_config import ObjectsConfig
+from idc.captioning.sources import SHIPPED, artifact_folder
 from idc.data.images import decode_image
 
 EXAMPLES = Path(serve.__file__).parent / "web" / "examples"

@@ -21,17 +21,10 @@ from benchmarks.gpu import GpuConfig
 from benchmarks.training import TrainingConfig
 from idc.captioning.calibration_job import CalibrateJob
 from idc.captioning.familiarity import Familiarity
-from idc.captioning.loading import (
-    AUTO,
-    DEFAULTS,
-    SHIPPED,
-    CaptionerLoader,
-    LoadConfig,
-    artifact_folder,
-    captioner_identity,
-)
-from idc.captioning.objects_config import ObjectsConfig
+from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig, captioner_identity
+from idc.captioning.objects_config import OBJECTS, ObjectsConfig
 from idc.captioning.pair import PairJob
+from idc.captioning.sources import AUTO, SHIPPED, artifact_folder
 from idc.captioning.table import CaptionJob, caption_rows
 from idc.config import ConfigModel, load, missing_inputs
 from idc.data.images import decode_image
@@ -41,7 +34,7 @@ from idc.evaluation.config import AskJob, EvaluateJob
 from idc.evaluation.job import scoring_fingerprint
 from idc.geo.config import SceneJob
 from idc.report.gallery import write_gallery
-from idc.systems import OBJECTS, untrained_captioner
+from idc.systems import untrained_captioner
 from idc.systems.changevg.config import ScoreGuideJob
 from idc.systems.procap.speed import Optimisations
 from tests.captioning.disturbed_weights import disturbed_copy

@@ -18,12 +18,12 @@ from PIL import Image
 
 from idc.captioning import pair as pair_module
 from idc.captioning.contract import draw_map
-from idc.captioning.loading import SHIPPED
 from idc.captioning.pair import PairJob, caption_text
+from idc.captioning.sources import SHIPPED, newest_captioner
 from idc.config import cli
 from idc.data.images import decode_image, encode_png
 from idc.data.store import iter_rows
-from idc.systems import load_captioner, newest_captioner
+from idc.systems import load_captioner
 from idc.training.artifact import FAMILIARITY
 from tests.conftest import Command
 from tests.geo import scenes

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,8 +14,8 @@ import pytest
 
 from idc.captioning import pair, table
 from idc.captioning.calibration_job import CalibrateJob
-from idc.captioning.loading import artifact_folder
 from idc.captioning.pair import PairJob, caption_pair
+from idc.captioning.sources import artifact_folder
 from idc.captioning.table import CaptionJob, caption_rows
 from idc.data.pipeline import run_local
 from idc.evaluation.config import EvaluateSection
@@ -23,6 +26,8 @@ from idc.training.artifact import artifact_identity, captioning_identity
 from tests.captioning.registered import NAME, register_versions, version_folder
 from tests.captioning.test_loading import RENDERED, write_table
 from tests.systems.procap.world import World
+
+ROOT = Path(__file__).resolve().parents[2]
 
 Promote = Callable[[str], None]
 
@@ -81,10 +86,22 @@ def test_robustness_takes_a_registered_captioner(promote: Promote, world: World,
 
 def test_without_a_registry_its_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    with pytest.raises(ValueError, match=rf"^artifact: {NAME} is in a registry; set .* MLFLOW_TRACKING_URI$"):
+    with pytest.raises(ValueError, match=rf"^{NAME} is in an MLflow registry; set .* MLFLOW_TRACKING_URI, or"):
         artifact_folder(NAME)
 
 
 def test_a_calibration_asks_for_the_folder_of_the_artifact(tmp_path: Path) -> None:
     [fault] = CalibrateJob(artifact=NAME, pairs=str(tmp_path)).preflight()
     assert "the calibration is written into the artifact, so give its folder" in fault
+
+
+def test_a_registered_captioner_is_loaded_next_to_a_package_serve_of_the_users_own(
+    promote: Promote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "serve").mkdir()
+    (tmp_path / "serve" / "__init__.py").touch()
+    promote("1")
+    code = f"import idc; print(idc.load({NAME!r}, device='cpu'))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "IDC_CACHE": str(tmp_path / "cache")}
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert loaded.stdout == f"LoadedCaptioner({NAME!r})\n", loaded.stderr

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from idc.captioning.loading import SHIPPED, SHIPPED_SATELLITE, CaptionerLoader, LoadConfig, artifact_folder
-from idc.metrics.changes import says_no_change
+from idc.captioning.loading import CaptionerLoader, LoadConfig
+from idc.captioning.sources import SHIPPED, SHIPPED_SATELLITE, artifact_folder
+from idc.metrics.change_types import says_no_change
 from idc.training.artifact import read_artifact
 from tests.shipped_scores import caption_differences
 from tests.systems.objects.test_regions import KINDS

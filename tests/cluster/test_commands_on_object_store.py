@@ -14,14 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from idc.captioning.loading import SHIPPED, artifact_folder
+from idc.captioning.sources import SHIPPED, ModelSources, artifact_folder
 from idc.data.files import locate
 from idc.data.images import encode_png
 from idc.data.remote_copies import remote_listing, upload_files
 from idc.data.store import iter_rows, read_manifest, read_rejects
 from idc.training.artifact import add_file, artifact_identity, read_artifact
 from idc.util.program import shipped
-from serve.versions import Resolver
 from tests.object_store import Store, store
 
 ROOT = Path(__file__).parents[2]
@@ -109,16 +108,16 @@ def test_pairs_a_training_and_an_evaluation(s3: Store, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_server_takes_the_artifact_and_sees_a_new_one(s3: Store) -> None:
     folder = artifact_folder(SHIPPED)
-    version = Resolver().resolve(MODEL)
+    version = ModelSources().version(MODEL)
     assert version == f"sha256:{artifact_identity(folder)[:12]}"
-    fetched = Resolver().fetch(MODEL)
+    fetched = ModelSources().fetch(MODEL)
     assert artifact_identity(fetched) == artifact_identity(folder)
     with pytest.raises(ValueError, match=f"{MODEL} is not on this machine; copy the artifact here"):
         add_file(MODEL, "notes.txt", "mine")
     s3.refuse()
     try:
-        assert Resolver().fetch(MODEL) == fetched, "a replica whose store goes away while it loads"
+        assert ModelSources().fetch(MODEL) == fetched, "a replica whose store goes away while it loads"
         with pytest.raises(ValueError, match="s3://"):
-            Resolver().resolve(MODEL)  # what is served may not be the current version
+            ModelSources().version(MODEL)  # what is served may not be the current version
     finally:
         s3.answer()

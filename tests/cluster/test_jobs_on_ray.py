@@ -21,8 +21,8 @@ from idc.captioning.table import CaptionJob, caption_rows
 from idc.config import override
 from idc.data.pipeline import run_local
 from idc.data.store import iter_rows
+from idc.mining.image_features import encoder_fingerprint, extraction
 from idc.mining.mining_job import mine
-from idc.vision.mining_features import encoder_fingerprint, extraction
 from tests.captioning.test_table import job, quiet
 from tests.cluster.nodes import nodes
 from tests.data.test_rows import table

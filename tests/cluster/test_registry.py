@@ -17,13 +17,13 @@ from cluster.promotion import describe_promotion, promote, register, status
 from cluster.promotion_config import PromoteJob, RegisterJob
 from cluster.registry import PROMOTION_TAG, Promotion, Registry
 from cluster.tracking import MlflowTracker
+from idc.captioning.sources import ModelSources
 from idc.config import ConfigError, load
 from idc.data.store import fingerprint
 from idc.evaluation import record as ev
 from idc.evaluation.score import evaluate_captions
 from idc.training.artifact import captioning_identity, write_artifact
 from idc.training.config import TrackingConfig
-from serve.versions import Resolver
 from tests.systems.procap.world import World, start
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,7 +108,7 @@ def test_an_artifact_is_registered_once_and_gets_further_evaluations(
         ev.load_evaluation(tmp_path / "evaluation-2.0").scores["CIDEr"], abs=1e-6
     )
     monkeypatch.setenv("IDC_CACHE", str(tmp_path / "cache"))
-    fetched = Path(Resolver(place.uri).fetch("models:/captioner/1"))
+    fetched = Path(ModelSources(place.uri).fetch("models:/captioner/1"))
     assert sorted(p.name for p in fetched.iterdir()) == sorted(p.name for p in (tmp_path / "artifact-1.0").iterdir())
 
 
@@ -143,10 +143,10 @@ def test_nothing_is_written_when_the_evaluation_is_of_another_artifact(place: Pl
 
 
 def test_a_life_first_better_worse_equal_forced_and_back(place: Place) -> None:
-    resolver = Resolver(place.uri)
+    sources = ModelSources(place.uri)
 
     def champion() -> str:
-        return resolver.resolve("models:/captioner@champion")
+        return sources.version("models:/captioner@champion")
 
     with pytest.raises(ValueError, match="captioner has no versions"):
         place.promote()

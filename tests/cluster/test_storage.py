@@ -90,7 +90,7 @@ def test_what_belongs_to_a_checkpoint_is_stored_before_it_is_complete(s3: Store,
     other = RunCopy(folder, is_main=False)
     assert [path.name for path in other.scratch.iterdir()] == ["log.jsonl"]
     killed = RunCopy(folder, is_main=False)
-    killed._lock.close()  # as the end of its process does
+    killed._lock.release()  # as the end of its process does
     RunCopy(folder, is_main=False).close()
     assert (killed.scratch.exists(), other.scratch.exists()) == (False, True)
     other.close()

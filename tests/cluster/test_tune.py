@@ -17,7 +17,8 @@ import pytest
 from cluster.config import ClusterConfig
 from cluster.tune import run_sweep
 from idc.evaluation.record import load_evaluation
-from idc.sweep.config import SearchConfig, SweepJob
+from idc.sweep.config import SweepJob
+from idc.sweep.search import SearchConfig
 from idc.sweep.summary import SweepResult
 from tests.faults.canary import Canary
 from tests.folders import read_log

@@ -9,7 +9,7 @@ import pytest
 
 from idc.config import load
 from idc.data.augmentation import AugmentationConfig, augment, mirror_caption, mirror_image
-from idc.metrics.changes import named_type
+from idc.metrics.change_types import named_type
 from idc.metrics.claims import read_object_claims
 
 NOTHING = dict.fromkeys(AugmentationConfig.model_fields, 0.0)

@@ -26,6 +26,7 @@ from idc.data.store import (
     read_rejects,
     read_table,
 )
+from idc.util.cache import cache_root
 from tests.folders import write_rows
 
 
@@ -192,6 +193,18 @@ def test_mapped_rows(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no column 'split'"):
         mapped.column("split")
     assert len(MappedRows(tmp_path, ["pair_id"], split="none")) == 0
+
+
+def test_the_rows_of_a_read_only_folder_are_mapped_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(tmp_path / "pairs")
+    monkeypatch.delenv("IDC_CACHE")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert len(MappedRows(tmp_path / "pairs")) == 12
+    assert len(list((cache_root() / "rows").glob("*.arrow"))) == 1
+    assert not (tmp_path / "pairs" / "_rows").exists()
 
 
 def _first_rows(path: str, start: float) -> tuple[int, str]:

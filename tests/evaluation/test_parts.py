@@ -22,7 +22,7 @@ from idc.evaluation.job import run_evaluation
 from idc.evaluation.record import evaluation_table
 from idc.evaluation.score import evaluate_captions
 from idc.evaluation.significance import compare_systems
-from idc.metrics.changes import LEVIR_NO_CHANGE
+from idc.metrics.change_types import LEVIR_NO_CHANGE
 from idc.metrics.protocols import ProtocolName, get_protocol
 from tests.captioning.toy import ToyCaptioner
 from tests.conftest import Command

@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from idc.captioning.sources import ModelSources
 from idc.config import ConfigError, ConfigModel, load
 from idc.data.config import ImportConfig
 from idc.data.mapped_rows import MappedRows
@@ -27,7 +28,6 @@ from idc.training.context import LocalContext
 from idc.training.engines import make_engine, param_groups
 from idc.training.foreign import read_checkpoint
 from idc.vision.pretrained import load_pretrained
-from serve.versions import Resolver
 from tests.faults.canary import Canary
 from tests.mining.descriptions.small_pairs import write_pairs
 from tests.training import toy
@@ -229,7 +229,7 @@ def test_a_model_of_mlflow_is_no_artifact(canary: Canary, tmp_path: Path) -> Non
     )
     (folder / "python_model.pkl").write_bytes(canary.pickled())
     with pytest.raises(ValueError, match="is not an artifact"):
-        Resolver().resolve(str(folder))
+        ModelSources().version(str(folder))
     canary.check()
 
 

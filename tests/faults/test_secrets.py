@@ -14,6 +14,7 @@ import yaml
 
 from cluster.registry import Registry
 from cluster.train import launch
+from idc.captioning.sources import ModelSources
 from idc.config import ConfigError, ConfigModel, cli, load
 from idc.endpoint.chat_endpoint import ChatEndpoint, EndpointError, NotAnswered, RequestConfig, RequestRefused
 from idc.evaluation.provenance import command_line
@@ -22,7 +23,6 @@ from idc.systems.twincap.config import TwinCapJob
 from idc.training.config import TrainConfig
 from idc.util.redaction import redacted, secret_fault
 from serve.config import CommandConfig
-from serve.versions import Resolver
 from tests.chat_server import serving
 from tests.training.test_loop import TRAIN
 
@@ -166,5 +166,5 @@ def test_the_registry_of_the_environment_is_shown_without_its_password(monkeypat
         Registry(URI, "captioner").versions()
     assert SECRET not in str(refused.value)
     with pytest.raises(ValueError, match="cannot be looked up") as other:
-        Resolver().resolve("models:/captioner@champion")
+        ModelSources().version("models:/captioner@champion")
     assert SECRET not in str(other.value)

@@ -15,8 +15,8 @@ from idc.data.pipeline import ChunkResult, run_local
 from idc.data.schema import ChangePair
 from idc.data.store import DatasetFolder, Manifest, iter_rows, read_manifest, read_rejects
 from idc.mining.config import MinePairsJob
+from idc.mining.image_features import encoder_fingerprint, extraction
 from idc.mining.mining_job import STEPS, already_mined, mine
-from idc.vision.mining_features import encoder_fingerprint, extraction
 from tests.mining.small_collection import job, scene, write_images
 
 Mined = tuple[Path, Path, dict[str, int]]

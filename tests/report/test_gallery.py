@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_sample_images
 
-from idc.captioning.loading import SHIPPED, artifact_folder
+from idc.captioning.sources import SHIPPED, artifact_folder
 from idc.captioning.table import CaptionJob, caption_rows
 from idc.config import load
 from idc.data.images import decode_image, encode_png
 from idc.data.pipeline import run_local
 from idc.data.store import iter_rows
-from idc.metrics.changes import named_type
+from idc.metrics.change_types import named_type
 from idc.rendered.config import RenderJob
 from idc.rendered.render import open_rendering
 from idc.report.gallery import GallerySummary, write_gallery

@@ -12,9 +12,9 @@ from PIL import Image
 from idc.data.pipeline import run_local
 from idc.data.store import Manifest
 from idc.mining.config import MinePairsJob
+from idc.mining.image_features import encoder_fingerprint, extraction
 from idc.mining.mining_job import mine
 from idc.report.mining_page import PAGE, mining_summary, write_mining_page
-from idc.vision.mining_features import encoder_fingerprint, extraction
 from tests.mining.small_collection import job, scene, write_images
 
 

@@ -15,7 +15,7 @@ from idc.data.schema import ChangePair
 from idc.evaluation import record as ev
 from idc.evaluation.record import Baseline, Evaluation, Subset, Training
 from idc.evaluation.score import evaluate_captions
-from idc.metrics.changes import agreement
+from idc.metrics.change_types import agreement
 from idc.metrics.scene_scores import hallucination, truth_of
 from idc.report import run_page
 from idc.report.config import ReportJob

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
-from idc.captioning.loading import AUTO, SHIPPED, SHIPPED_SATELLITE
-from idc.systems import REGIONS
+from idc.captioning.objects_config import REGIONS
+from idc.captioning.sources import AUTO, SHIPPED, SHIPPED_SATELLITE
 from tests.serve.local import TOKEN, LocalBackend, client_of, tokens_of
 
 TOOLS = "https://tools.example.org"

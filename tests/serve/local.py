@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 
 import idc
 from idc.captioning.loading import DEFAULTS, LoadConfig
+from idc.captioning.sources import ModelSources
 from idc.data.images import decode_image
 from serve.api import create_api
 from serve.backend import EncodedPair, ModelStatus, Options, PairResult, TextCallback
@@ -25,7 +26,6 @@ from serve.config import LimitsConfig, ServeConfig
 from serve.decoding import Decoders
 from serve.gate import Drain
 from serve.listener import Connections, limited_server
-from serve.versions import Resolver
 from tests.serve.bodies import Pair
 from tests.serve.waiting import PATIENCE_S
 
@@ -65,7 +65,7 @@ class LocalBackend:
 
     def __init__(self, models: Mapping[str, str], load: LoadConfig = DEFAULTS):
         self.sources, self._load, self.captioners = models, load, dict[str, ServedCaptioner]()
-        self._versions = {name: Resolver().resolve(source) for name, source in models.items()}
+        self._versions = {name: ModelSources().version(source) for name, source in models.items()}
         self._thread, self._decoders = ThreadPoolExecutor(1), Decoders(2, 60)
         self.go_on, self.cancelled, self.asked = threading.Event(), threading.Event(), threading.Semaphore(0)
         self.captioner(next(iter(models)))

@@ -21,8 +21,8 @@ from rasterio.transform import Affine
 from idc.captioning.apply import CaptionedPair, Pixels
 from idc.captioning.class_counts import count_classes
 from idc.captioning.contract import Candidate, Description, draw_map
-from idc.captioning.loading import SHIPPED_SATELLITE
 from idc.captioning.objects_config import ObjectsConfig
+from idc.captioning.sources import SHIPPED_SATELLITE
 from idc.data.images import decode_image, encode_png
 from idc.geo.georeferenced_pair import PixelGrid, decode_georeferenced, georeferenced_changes
 from idc.training.artifact import artifact_identity

@@ -23,10 +23,10 @@ from ray.serve.config import AutoscalingConfig, AutoscalingContext
 
 from idc.captioning.apply import Pixels
 from idc.captioning.contract import Candidate, Description
-from idc.captioning.loading import AUTO, SHIPPED, LoadConfig
-from idc.captioning.objects_config import ObjectsConfig
+from idc.captioning.loading import LoadConfig
+from idc.captioning.objects_config import OBJECTS, REGIONS, ObjectsConfig
+from idc.captioning.sources import AUTO, SHIPPED
 from idc.data.images import decode_image, encode_png
-from idc.systems import OBJECTS, REGIONS
 from serve.backend import EncodedPair, ModelStatus, Options, PairResult
 from serve.batching import Batcher
 from serve.captioner import ServedCaptioner

@@ -18,17 +18,16 @@ import yaml
 from mlflow import MlflowClient
 from ray.serve.schema import ServeDeploySchema
 
-from idc.captioning.loading import SHIPPED, artifact_folder
 from idc.captioning.objects_config import ObjectsConfig
+from idc.captioning.sources import NO_REGISTRY, SHIPPED, ModelSources, artifact_folder
 from idc.config import ConfigError, load
 from idc.data.text import Vocabulary
 from idc.training.artifact import CONFIG, IDENTITY_TAG, WEIGHTS, artifact_identity, read_artifact, write_artifact
 from serve.app import build, default_settings
 from serve.backend import EncodedPair, Options, Overloaded
-from serve.config import CommandConfig, ServeConfig
+from serve.config import CommandConfig, ServeConfig, absolute_uri
 from serve.deployment.command import absolute_folder
 from serve.deployment.model import Model
-from serve.versions import Resolver, absolute_uri
 from tests.serve.command import free_port
 from tests.serve.local import local_config
 from tests.serve.waiting import in_loop
@@ -116,7 +115,7 @@ def test_what_cannot_be_loaded_is_a_fault_before_anything_starts(
     cut, deep, registered = load(CommandConfig, overrides={**GOOD, "models": models, "port": free_port()}).preflight()
     assert re.match(rf"models\.cut: .*{WEIGHTS} is damaged", cut)
     assert re.match(r"models\.deep: .*nested too deep", deep)
-    assert registered == "models.registered: models:/ sources need tracking_uri (or MLFLOW_TRACKING_URI)"
+    assert registered == f"models.registered: models:/captioner@champion {NO_REGISTRY}"
     with pytest.raises(ConfigError, match=re.escape(registered)):
         build({**GOOD, "models": models})
 
@@ -177,7 +176,7 @@ class Registry:
         return self.folder / f"mlartifacts/{self.run_id}/artifacts/artifact-1.0/{WEIGHTS}"
 
     def fetch(self, version: int = 1) -> Path:
-        return Path(Resolver(self.uri).fetch(f"models:/captioner/{version}"))
+        return Path(ModelSources(self.uri).fetch(f"models:/captioner/{version}"))
 
 
 @pytest.fixture
@@ -194,15 +193,15 @@ def weight(folder: Path) -> float:
 
 def test_folders_are_themselves_and_need_no_registry(tmp_path: Path) -> None:
     artifact = make_artifact(tmp_path / "artifact", 1.0)
-    resolver = Resolver("sqlite:////nowhere/mlflow.db")
-    assert resolver.resolve(str(artifact)) == f"sha256:{artifact_identity(artifact)[:12]}"
-    assert resolver.fetch(str(artifact)) == str(artifact)
+    sources = ModelSources("sqlite:////nowhere/mlflow.db")
+    assert sources.version(str(artifact)) == f"sha256:{artifact_identity(artifact)[:12]}"
+    assert sources.fetch(str(artifact)) == str(artifact)
     shutil.rmtree(artifact)
     make_artifact(artifact, 2.0)
-    assert resolver.resolve(str(artifact)) == f"sha256:{artifact_identity(artifact)[:12]}"
+    assert sources.version(str(artifact)) == f"sha256:{artifact_identity(artifact)[:12]}"
     assert not (tmp_path / "cache").exists()
     with pytest.raises(ValueError, match=r"no config\.json"):
-        resolver.resolve(str(tmp_path / "lost"))
+        sources.version(str(tmp_path / "lost"))
 
 
 def test_concurrent_fetches_download_once(registry: Registry) -> None:
@@ -242,20 +241,20 @@ def test_the_same_number_in_another_registry_is_another_version(
 
 
 def test_what_is_missing_is_named_with_the_way_out(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    resolver = Resolver(registry.uri)
+    sources = ModelSources(registry.uri)
     for source, named in {
         "models:/captioner@champion": "models:/captioner@champion cannot be looked up.*jobs/promote.py",
         "models:/captioner/9": "models:/captioner/9 cannot be looked up",
         "models:/captioner": "does not have the form models:/NAME@ALIAS or models:/NAME/VERSION",
     }.items():
         with pytest.raises(ValueError, match=named):
-            resolver.resolve(source)
+            sources.version(source)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(ValueError, match=r"cannot be looked up .*check whether it runs"):
-        Resolver("http://127.0.0.1:1").resolve("models:/captioner@champion")
+        ModelSources("http://127.0.0.1:1").version("models:/captioner@champion")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    with pytest.raises(ValueError, match="need tracking_uri"):
-        Resolver(None).resolve("models:/captioner/1")
+    with pytest.raises(ValueError, match="models:/captioner/1 is in an MLflow registry; set the environment variable"):
+        ModelSources(None).version("models:/captioner/1")
 
 
 def test_a_database_is_found_from_other_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,11 +273,11 @@ def test_a_model_of_the_hub_is_looked_up_once_and_has_a_version_by_its_contents(
     source = "hf:org/tiny"
     with serving_hub(tiny_folder("internvl")) as (endpoint, asked):
         point_to(endpoint, monkeypatch)
-        resolver = Resolver()
-        version = resolver.resolve(source)
+        sources = ModelSources()
+        version = sources.version(source)
         assert asked
-    assert resolver.resolve(source) == version == Resolver().resolve(source), "the hub is gone, and not asked again"
-    folder = Path(resolver.fetch(source))  # what was hashed, not what the hub holds meanwhile
+    assert sources.version(source) == version == ModelSources().version(source), "the hub is gone, and not asked again"
+    folder = Path(sources.fetch(source))  # what was hashed, not what the hub holds meanwhile
     assert version == f"sha256:{artifact_identity(folder)[:12]}"
     assert folder.is_relative_to(tmp_path / "artifacts")
     assert read_artifact(folder).system == "zeroshot"
@@ -290,20 +289,23 @@ def test_the_version_of_auto_changes_with_its_trained_captioner_and_with_the_set
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    without = Resolver(objects=ObjectsConfig(detector="none"))
+    without = ModelSources(objects=ObjectsConfig(detector="none"))
     assert without.fetch("auto") == "auto"
-    versions = [without.resolve("auto"), Resolver(objects=ObjectsConfig(detector="none", mode="exact")).resolve("auto")]
+    versions = [
+        without.version("auto"),
+        ModelSources(objects=ObjectsConfig(detector="none", mode="exact")).version("auto"),
+    ]
     newest = Path(shutil.copytree(artifact_folder(SHIPPED), tmp_path / "runs" / "mine" / "artifact"))
     with (newest / CONFIG).open("a") as config:
         config.write("\n")
-    versions.append(without.resolve("auto"))
+    versions.append(without.version("auto"))
     assert len(set(versions)) == 3
 
 
 def replica(**models: str) -> Model:
     """Without Ray, and without any captioner as yet."""
     replica = Model.__new__(Model)
-    replica._config, replica._resolver = local_config(models), Resolver()
+    replica._config, replica._sources = local_config(models), ModelSources()
     replica._loading, replica._captioners, replica._not_before = replica._config.loading, {}, {}
     replica._statuses = {status.name: status for status in replica._config.unknown_models()}
     return replica
@@ -312,13 +314,13 @@ def replica(**models: str) -> Model:
 def test_contents_that_change_between_the_look_up_and_the_load_are_not_served(tmp_path: Path) -> None:
     source = str(shutil.copytree(artifact_folder(SHIPPED), tmp_path / "artifact"))
     loading = replica(mine=source)
-    version = loading._resolver.resolve(source)
+    version = loading._sources.version(source)
     loading._load(source, version)
     with (tmp_path / "artifact" / CONFIG).open("a") as config:
         config.write("\n")
     with pytest.raises(ValueError, match="artifact has changed since it was looked up"):
         loading._load(source, version)
-    loading._load(source, loading._resolver.resolve(source))
+    loading._load(source, loading._sources.version(source))
 
 
 @in_loop

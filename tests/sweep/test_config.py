@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from idc.config import ConfigError, load
-from idc.sweep.config import SearchConfig, SweepJob
+from idc.sweep.config import SweepJob
+from idc.sweep.search import SearchConfig
 from idc.systems import SYSTEMS
 from tests.folders import write_rows
 

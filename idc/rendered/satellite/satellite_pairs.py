@@ -9,7 +9,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from idc.changeimti.change_regions import GREYS, POSITIONS, grid_position
+from idc.data.change_masks import GREYS, POSITIONS, grid_position
 from idc.data.images import encode_png
 from idc.data.pipeline import Batch
 from idc.data.schema import NO_CHANGE, ChangePair

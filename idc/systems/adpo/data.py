@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from idc.data.schema import NO_CHANGE
-from idc.metrics.changes import says_no_change
+from idc.metrics.change_types import says_no_change
 from idc.systems.adpo.config import AdpoJob
 from idc.systems.adpo.retriever import frames_of
 from idc.training.context import Context

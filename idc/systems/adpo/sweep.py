@@ -12,8 +12,7 @@ from typing import Any, Literal
 from idc.config import missing
 from idc.data.store import fingerprint, read_manifest
 from idc.sweep.chain import Step, TrialConfig, TrialSection, TrialSteps
-from idc.sweep.steps import train_step, with_evaluation
-from idc.systems import WRAP_BASE
+from idc.sweep.steps import WRAP_BASE, train_step, with_evaluation
 from idc.systems.adpo.config import AdpoJob
 from idc.training.hashing import content_or_id
 from idc.vlm.config import BaseConfig, TuningJob, base_content

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import SegformerConfig, SegformerModel
 
-from idc.changeimti.class_masks import CLASSES
+from idc.data.change_masks import CLASSES
 from idc.nn.word_decoder import CachingDecoder, WordDecoderLayer, sinusoids
 from idc.systems.changevg.config import BackboneConfig, GuideConfig, GuideDecoderConfig
 from idc.vision.pretrained import load_pretrained

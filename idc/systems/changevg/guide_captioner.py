@@ -12,10 +12,8 @@ import numpy as np
 import torch
 
 from idc.captioning.contract import ClassMap, Speed
-from idc.changeimti.change_regions import CLASSES as REGION_CLASSES
-from idc.changeimti.change_regions import find_regions, positions_of
-from idc.changeimti.class_masks import CLASSES
 from idc.changeimti.config import RegionConfig
+from idc.data.change_masks import CHANGED, CLASSES, find_regions, positions_of
 from idc.data.schema import IMAGE, Turn
 from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
@@ -42,7 +40,7 @@ class GuideNotes:
 
 def positions_of_classes(classes: np.ndarray, regions: RegionConfig) -> dict[str, list[str]]:
     """Class -> the position of each counted region of a class map (H, W)."""
-    return {name: positions_of(find_regions(classes == CLASSES.index(name), regions)) for name in REGION_CLASSES}
+    return {name: positions_of(find_regions(classes == CLASSES.index(name), regions.as_published)) for name in CHANGED}
 
 
 def locations(positions: Sequence[str]) -> str:
@@ -59,7 +57,7 @@ def guided_question(notes: GuideNotes, question: str, prompt: GuidedPromptConfig
         lines.append(f"Caption: {notes.summary.replace(IMAGE, '')}")
     if prompt.regions:
         counts, places_of = [], []
-        for name in REGION_CLASSES:
+        for name in CHANGED:
             counts.append(f"{name}: {len(notes.positions[name])}")
             places_of.append(f"{name}: {{{locations(notes.positions[name])}}}")
         lines += [f"Count: {{ {', '.join(counts)} }}", f"Location: {{ {', '.join(places_of)} }}"]

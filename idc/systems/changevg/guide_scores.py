@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from idc.changeimti.class_masks import CLASSES, class_map
 from idc.changeimti.config import RegionConfig
+from idc.data.change_masks import CLASSES, class_map
 from idc.data.images import ImageError, decode_image
 from idc.data.store import iter_rows
 from idc.data.validation.checks import is_changed

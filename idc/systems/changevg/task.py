@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from idc.changeimti.class_masks import CLASSES, class_map
+from idc.data.change_masks import CLASSES, class_map
 from idc.data.domain import pairs_domain
 from idc.data.images import decode_image, resize_image
 from idc.data.schema import NO_CHANGE

@@ -18,8 +18,7 @@ from pydantic import Field
 from idc.data.store import fingerprint, read_manifest
 from idc.evaluation.judge import JudgeSection
 from idc.sweep.chain import Step, TrialConfig, TrialSection, TrialSteps
-from idc.sweep.steps import train_step, with_evaluation
-from idc.systems import WRAP_BASE
+from idc.sweep.steps import WRAP_BASE, train_step, with_evaluation
 from idc.systems.m3diff.config import M3DiffJob
 from idc.systems.m3diff.mixture import check_sets, prompt_of_dataset
 from idc.util.atomic import write_text

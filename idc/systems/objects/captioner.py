@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +25,7 @@ from idc.captioning.contract import (
     Speed,
     beams_of,
 )
-from idc.captioning.objects_config import NONE, ObjectsConfig
-from idc.data.remote_copies import cache_root
-from idc.systems import REGIONS
+from idc.captioning.objects_config import NONE, REGIONS, ObjectsConfig
 from idc.systems.objects.canvas import canvas_of
 from idc.systems.objects.claims import Changes, Named, object_claims
 from idc.systems.objects.comparison import compare
@@ -51,7 +47,8 @@ from idc.systems.objects.wording import (
     unchanged_sentence,
     view_sentence,
 )
-from idc.training.artifact import CONFIG, read_artifact, write_artifact
+from idc.training.artifact import read_artifact, write_artifact
+from idc.util.cache import cache_root, make_once
 
 _SIDE = 1600
 """Longer side to which larger photographs are reduced: neither objects nor words need more."""
@@ -272,9 +269,8 @@ def _shared(config: ObjectsConfig) -> ObjectsCaptioner:
 
 
 def objects_folder(name: str, config: ObjectsConfig | None = None) -> str:
-    """The folder of the artifact with these settings, made in the cache at the first use;
-    :data:`idc.systems.REGIONS` has no detector. It holds no weights. ValueError: the detector is not on this
-    machine, or cannot be used."""
+    """The folder of the artifact with these settings, made in the cache at the first use; ``regions`` has no detector.
+    It holds no weights. ValueError: the detector is not on this machine, or cannot be used."""
     settings = config or ObjectsConfig()
     if name == REGIONS:
         settings = settings.model_copy(update={"detector": NONE})
@@ -285,11 +281,6 @@ def objects_folder(name: str, config: ObjectsConfig | None = None) -> str:
         "detector_identity": detector_identity(settings.detector),
     }
     key = hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()[:12]
-    target = cache_root() / f"{name}-{key}"
-    with (target.parent / f".{target.name}.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (target / CONFIG).is_file():
-            purpose = "Names what differs between two images, without training on pairs."
-            write_artifact(target, system="objects", config=contents, state_dict={}, purpose=purpose)
-    os.utime(target)  # the cache drops what is not used
-    return str(target)
+    purpose = "Names what differs between two images, without training on pairs."
+    write = partial(write_artifact, system="objects", config=contents, state_dict={}, purpose=purpose)
+    return str(make_once(cache_root() / f"{name}-{key}", write))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
-from idc.metrics.changes import named_type
+from idc.metrics.change_types import named_type
 from idc.metrics.claims import read_object_claims
 from idc.rendered.captions import ATTRIBUTES
 from idc.rendered.config import Color, Material, Shape

@@ -3,19 +3,17 @@ hub, ``hf:ORG/NAME[@REVISION]`` in the place of an artifact, with the default pr
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from idc.data.remote_copies import cache_root
 from idc.data.schema import IMAGE, Turn
 from idc.systems.zeroshot.config import WrapJob, ZeroShotConfig
 from idc.training.artifact import CONFIG, read_artifact
 from idc.training.base import hub_id
+from idc.util.cache import cache_root, make_once
 from idc.vlm.base import FoundBase, find_base
 from idc.vlm.chat import Chat, caption_turns
 from idc.vlm.config import BaseConfig
@@ -50,13 +48,13 @@ def wrap_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, An
     return {"made": wrap(WrapJob.model_validate({**payload, "out": f"{folder}/artifact"}), overwrite=True)}
 
 
-def write_wrapped(path: Path, config: ZeroShotConfig, base: FoundBase) -> None:
-    """Write the artifact of a base that was found. ValueError: the base has no chat template, or one without images,
-    or the prompt has control tokens in it."""
+def write_wrapped(path: Path, config: ZeroShotConfig, base: FoundBase) -> Path:
+    """Write the artifact of a base that was found, and return its path. ValueError: the base has no chat template, or
+    one without images, or the prompt has control tokens in it."""
     chat = Chat(base.family)
     for turns in (caption_turns(config.prompt), [Turn("user", f"{IMAGE}{IMAGE}What changed?")]):  # and of a dialogue
         chat.prompt(turns, [(32, 32)] * 2)
-    write_tuned(
+    return write_tuned(
         path,
         system=SYSTEM,
         config=saved_config(config),
@@ -89,9 +87,4 @@ def artifact_of(name: str) -> str:
     settings = json.dumps([base.name.to_dict(), saved_config(config)], sort_keys=True)
     version = f"{(base.name.revision or '')[:12]}-{hashlib.sha256(settings.encode()).hexdigest()[:12]}"
     target = cache_root() / f"hf-{source.replace('/', '--')}-{version}"
-    with (target.parent / f".{target.name}.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of several processes one writes it, the others find it whole
-        if not (target / CONFIG).is_file():
-            write_wrapped(Path(target), config, base)
-    os.utime(target)  # the cache drops what is not used
-    return str(target)
+    return str(make_once(target, lambda partial: write_wrapped(partial, config, base)))

@@ -13,7 +13,7 @@ import numpy as np
 from idc.data.images import decode_image
 from idc.data.pipeline import run_local
 from idc.data.schema import NO_CHANGE, ChangePair
-from idc.metrics.changes import LEVIR_NO_CHANGE
+from idc.metrics.change_types import LEVIR_NO_CHANGE
 from idc.rendered.config import RenderJob
 from idc.rendered.render import open_rendering
 from idc.rendered.satellite.aerial import Painting, paint

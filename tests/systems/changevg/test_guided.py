@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from idc.changeimti.change_regions import GREYS
+from idc.captioning.sources import supervision_of
 from idc.changeimti.config import RegionConfig
+from idc.data.change_masks import GREYS
 from idc.data.images import decode_image, encode_png
 from idc.data.schema import IMAGE, Instruction, Turn
 from idc.data.store import iter_rows
-from idc.systems import load_captioner, supervision_of
+from idc.systems import load_captioner
 from idc.systems.changevg.captioner import GuidedCaptioner
 from idc.systems.changevg.config import GuidedPromptConfig, ScoreGuideJob
 from idc.systems.changevg.guide_captioner import (

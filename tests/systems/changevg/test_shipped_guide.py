@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from sklearn.datasets import load_sample_images
 
-from idc.captioning.loading import DEFAULTS, SHIPPED_SATELLITE, CaptionerLoader, artifact_folder
+from idc.captioning.loading import DEFAULTS, CaptionerLoader
+from idc.captioning.sources import SHIPPED_SATELLITE, artifact_folder
 from idc.training.artifact import read_artifact
 from tests.shipped_scores import guide_differences
 

@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 from transformers import SegformerConfig, SegformerModel
 
-from idc.changeimti.class_masks import class_map
+from idc.captioning.sources import supervision_of
 from idc.config import load
+from idc.data.change_masks import class_map
 from idc.data.images import decode_image, encode_png
 from idc.data.schema import NO_CHANGE
 from idc.data.store import iter_rows
 from idc.data.text import PAD, Vocabulary
 from idc.metrics.coco import score
-from idc.systems import load_captioner, supervision_of
+from idc.systems import load_captioner
 from idc.systems.changevg.config import GuideConfig
 from idc.systems.changevg.guide import GuideNet
 from idc.systems.changevg.guide_captioner import CHANGE_ODDS, GuideCaptioner

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 
+from idc.captioning.sources import is_captioner
 from idc.config import ConfigError
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary, words
 from idc.mining.descriptions.template import PairDescription
 from idc.nn.captioned_rows import ImageStore
-from idc.systems import is_captioner, load_captioner
+from idc.systems import load_captioner
 from idc.systems.namc.captioner import MISMATCH, NamcCaptioner, mismatch
 from idc.systems.namc.config import EncoderConfig
 from idc.systems.namc.data import (

@@ -11,7 +11,7 @@ from sklearn.datasets import load_sample_image
 
 from idc.captioning.contract import Claim, Description
 from idc.captioning.objects_config import ObjectsConfig
-from idc.metrics.changes import says_no_change
+from idc.metrics.change_types import says_no_change
 from idc.systems.objects import claims as claims_module
 from idc.systems.objects.captioner import ObjectsCaptioner
 from idc.systems.objects.detectors import Detections

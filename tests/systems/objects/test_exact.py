@@ -13,7 +13,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 from sklearn.datasets import load_sample_image
 
-from idc.metrics.changes import says_no_change
+from idc.metrics.change_types import says_no_change
 from idc.systems.objects import canvas, drawn_words, exact
 from idc.systems.objects.drawn_pairs import exact_canvas
 from idc.systems.objects.exact import IDENTICAL, ONLY_RENDERING, exact_changes

@@ -14,6 +14,7 @@ from torch import nn
 
 from idc.captioning.calibration_job import CalibrateJob, calibrate
 from idc.captioning.pair import PairJob, caption_pair
+from idc.captioning.sources import is_captioner
 from idc.config import load
 from idc.data.images import encode_png
 from idc.data.schema import CHANGE_TYPES
@@ -22,7 +23,7 @@ from idc.data.text import Vocabulary
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import _selection
 from idc.rendered.captions import ATTRIBUTES
-from idc.systems import is_captioner, load_captioner
+from idc.systems import load_captioner
 from idc.systems.twincap.captioner import CHANGE_HEAT, CHANGE_ODDS, TwinCaptioner
 from idc.systems.twincap.config import TwinCapJob
 from idc.systems.twincap.data import PairSamples, collate

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from idc.captioning.loading import BaseAt, CaptionerLoader, LoadConfig, artifact_folder
+from idc.captioning.loading import BaseAt, CaptionerLoader, LoadConfig
+from idc.captioning.sources import artifact_folder, is_captioner
 from idc.config import load
 from idc.endpoint.chat_endpoint import EndpointConfig
-from idc.systems import is_captioner, load_captioner
+from idc.systems import load_captioner
 from idc.systems.zeroshot.config import WrapJob
 from idc.systems.zeroshot.wrap import wrap
 from idc.training.artifact import read_artifact

@@ -13,10 +13,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from idc.captioning.objects_config import EMBEDDED, NONE
-from idc.systems import HUB
 from idc.systems.objects.detectors.contract import Detections, Detector
 from idc.systems.objects.detectors.embedded import EmbeddedDetector, embedded_identity, embedded_installed
 from idc.systems.objects.detectors.yolox import YoloxDetector, yolox_identity
+from idc.training.base import HUB
 from idc.util.model_faults import did_you_mean
 
 __all__ = ["Detections", "Detector", "detector_identity", "embedded_installed", "load_detector"]

@@ -17,10 +17,10 @@ distractor  what may differ though nothing changed: light, shadows, the camera
 other       everything else: "as far as I can tell", "both images show a street"
 =========== =========================================================================================================
 
-Such a caption is of type "none" (error on sentences that no rule was made for: tests/metrics/test_changes.py). Others
-are matched against keyword rules, written for CLEVR-Change's and the rendered pairs' captions; clauses that state
-sameness or name a distractor do not count: "nearly identical, except that the cube is gone" is a drop. A caption that
-no rule fits names no type (``None``) and counts as wrong. The rules are tried in this order:
+Such a caption is of type "none" (error on sentences that no rule was made for: tests/metrics/test_change_types.py).
+Others are matched against keyword rules, written for CLEVR-Change's and the rendered pairs' captions; clauses that
+state sameness or name a distractor do not count: "nearly identical, except that the cube is gone" is a drop. A caption
+that no rule fits names no type (``None``) and counts as wrong. The rules are tried in this order:
 
 ======== ========================================================================================================
 drop     "missing", "removed", "gone", "demolished", "has left", "is no longer there", "not there anymore", "fewer cars"
@@ -272,7 +272,7 @@ LEVIR_NO_CHANGE = (
 
 RULES = {
     "levir": "the caption is one of LEVIR-CC's five no-change sentences, as RSICC and Change-Agent count it",
-    "keywords": "keyword rules of idc.metrics.changes on the predicted caption",
+    "keywords": "keyword rules of idc.metrics.change_types on the predicted caption",
 }
 
 UNCLEAR = "unclear"

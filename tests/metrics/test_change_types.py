@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from idc.data.schema import CHANGE_TYPES
-from idc.metrics.changes import LEVIR_NO_CHANGE, READ, agreement, change_table, clauses, named_type, says_no_change
+from idc.metrics.change_types import LEVIR_NO_CHANGE, READ, agreement, change_table, clauses, named_type, says_no_change
 from idc.rendered import captions as rendered
 
 DESCRIPTIONS = (

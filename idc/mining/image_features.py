@@ -34,11 +34,9 @@ class ExtractFeatures:
     are the same in every worker, so that the last bit does not depend on how many there are."""
 
     def __init__(self, config: MiningConfig, threads: int) -> None:
-        import torch
+        from idc.vision.features import ClipFeatures, Dinov2Features, EfficientNetLite0, use_threads
 
-        from idc.vision.features import ClipFeatures, Dinov2Features, EfficientNetLite0
-
-        torch.set_num_threads(threads)
+        use_threads(threads)
         self.max_pixels = config.max_pixels
         if config.encoder == "clip_dinov2":
             clip, dinov2 = ClipFeatures(config.clip_dinov2.clip), Dinov2Features(config.clip_dinov2.dinov2)

@@ -1,4 +1,6 @@
-"""Changed regions of a mask of roads and buildings: outer contours, polygons, centroids, positions in a 3x3 grid.
+"""Masks of changed roads and buildings, as LEVIR-MCI's labels: classes of pixels, and regions with outer contours,
+polygons, centroids and positions in a 3x3 grid. A mask that only marks what changed, in 0 and 255, reads as one of
+buildings.
 
 A region is a set of 8-connected pixels of a class. Its contour goes through the centres of its outer pixels; the
 polygon is the contour, simplified (Douglas and Peucker) with a tolerance that begins at 5 % of the contour's length and
@@ -14,11 +16,12 @@ from typing import Any
 import cv2
 import numpy as np
 
-from idc.changeimti.config import RegionConfig
+from idc.data.images import decode_image
 
 ROAD, BUILDING = "road", "building"
-CLASSES = (ROAD, BUILDING)
-
+CHANGED = (ROAD, BUILDING)
+CLASSES = ("background", *CHANGED)
+"""Names of the classes; an index into them is a class of a class map."""
 GREYS = {ROAD: 128, BUILDING: 255}
 """Grey values of the classes in LEVIR-MCI's labels; everything else is 0."""
 
@@ -41,7 +44,7 @@ class ChangeRegion:
 
     Attributes:
         polygon: corners, at most 8.
-        centroid: None of a region that is not counted (:class:`RegionConfig`).
+        centroid: None of a region that is not counted (:class:`idc.changeimti.config.RegionConfig`).
         position: one of :data:`POSITIONS`; None without a centroid.
     """
 
@@ -72,13 +75,26 @@ def class_masks(label: np.ndarray) -> dict[str, np.ndarray]:
     return masks
 
 
-def find_regions(mask: np.ndarray, config: RegionConfig) -> list[ChangeRegion]:
+def class_map(mask: bytes) -> np.ndarray:
+    """The class of every pixel of an encoded mask, uint8 (H, W).
+
+    Raises:
+        ValueError: it is not an image, or has another colour.
+    """
+    pixels = decode_image(mask)
+    classes = np.zeros(pixels.shape[:2], np.uint8)
+    for name, inside in class_masks(pixels).items():
+        classes[inside] = CLASSES.index(name)
+    return classes
+
+
+def find_regions(mask: np.ndarray, as_published: bool = True) -> list[ChangeRegion]:
     """The regions of a mask, bool (H, W), from the last to the first by their highest (then leftmost) pixel: OpenCV's
-    order, in which the notebook lists positions."""
-    published, pixels = config.as_published, mask.astype(np.uint8)
-    mode = cv2.RETR_EXTERNAL if published else cv2.RETR_CCOMP
+    order, in which the notebook lists positions. ``as_published``: see :class:`idc.changeimti.config.RegionConfig`."""
+    pixels = mask.astype(np.uint8)
+    mode = cv2.RETR_EXTERNAL if as_published else cv2.RETR_CCOMP
     contours, hierarchy = cv2.findContours(pixels, mode, cv2.CHAIN_APPROX_SIMPLE)
-    if not published:
+    if not as_published:
         _, labels, _, means = cv2.connectedComponentsWithStats(pixels, connectivity=8)
     regions = []
     for number, contour in enumerate(contours):
@@ -86,7 +102,7 @@ def find_regions(mask: np.ndarray, config: RegionConfig) -> list[ChangeRegion]:
             continue
         polygon = _polygon(contour)
         x, y = contour[0, 0].tolist()
-        centroid = _centroid(polygon) if published else (int(means[labels[y, x]][0]), int(means[labels[y, x]][1]))
+        centroid = _centroid(polygon) if as_published else (int(means[labels[y, x]][0]), int(means[labels[y, x]][1]))
         position = None if centroid is None else grid_position(*centroid, *mask.shape)
         regions.append(ChangeRegion([(x, y) for x, y in polygon.reshape(-1, 2).tolist()], centroid, position))
     return regions

@@ -6,19 +6,20 @@ import cv2
 import numpy as np
 import pytest
 
-from idc.changeimti.change_regions import (
+from idc.changeimti.config import RegionConfig
+from idc.data.change_masks import (
     BUILDING,
+    CLASSES,
     GREYS,
     POSITIONS,
     ROAD,
+    class_map,
     class_masks,
     find_regions,
     grid_position,
 )
-from idc.changeimti.class_masks import CLASSES, class_map
-from idc.changeimti.config import RegionConfig
 from idc.data.images import encode_png
-from tests.changeimti.naive_regions import naive_regions
+from tests.data.naive_regions import naive_regions
 
 MASKS = 200
 DEFAULT = RegionConfig()
@@ -59,11 +60,10 @@ def draw_junction(mask: np.ndarray, roads: int, turn: float) -> None:
 
 @pytest.mark.parametrize("published", [True, False])
 def test_geometry_equals_a_second_implementation(published: bool) -> None:
-    config = RegionConfig(as_published=published)
     regions = dropped = 0
     for seed in range(MASKS if published else 80):
         mask = random_mask(seed)
-        actual = [(list(r.polygon), r.centroid, r.position) for r in find_regions(mask, config)]
+        actual = [(list(r.polygon), r.centroid, r.position) for r in find_regions(mask, published)]
         expected = naive_regions(mask, published)
         assert actual == expected, f"mask {seed}"
         regions += len(actual)
