@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -100,29 +100,32 @@ def _not_ours(job: ImportJob) -> set[str]:
     return (set(type(job).model_fields) - set(ImportJob.model_fields)) | ({"spot_the_diff"} - {job.format})
 
 
-def load_stage(config: ImportConfig, reader: files.Reader, images: bool, workers: int = 1) -> StageSpec:
+def load_stage(
+    config: ImportConfig, reader: files.Reader, images: bool, workers: int = 1, look: Callable[[Any], Any] | None = None
+) -> StageSpec:
     """The stage that reads and checks the images; ``reader`` reads those that rows name, if there are ``images``."""
-    kwargs = {"reader": reader, "max_pixels": config.max_pixels, "images": images}
+    kwargs = {"reader": reader, "max_pixels": config.max_pixels, "images": images, "look": look}
     return StageSpec(LoadPairs, kwargs, concurrency=workers)
 
 
 class LoadPairs:
     """Stage: replaces file names by checked image bytes and converts the other columns to those of a pair.
 
-    It adds ``before_size`` and ``after_size``, (height, width), or ``None`` if ``images`` is off. Every pair must have
-    a split (:mod:`idc.data.readers.default_splits`).
+    It adds ``before_size`` and ``after_size``, (height, width), and ``before_look`` and ``after_look``, what ``look``
+    returns of the pixels; ``None`` if ``images`` is off. Every pair must have a split
+    (:mod:`idc.data.readers.default_splits`).
     """
 
-    def __init__(self, reader: files.Reader, max_pixels: int, images: bool = True) -> None:
-        self.reader = reader
-        self.max_pixels = max_pixels
-        self.images = images
+    def __init__(
+        self, reader: files.Reader, max_pixels: int, images: bool = True, look: Callable[[Any], Any] | None = None
+    ) -> None:
+        self.reader, self.max_pixels, self.images, self.look = reader, max_pixels, images, look
 
     def __call__(self, batch: Batch) -> Batch:
         rows = len(batch["pair_id"])
         batch = {CAPTION_ORIGINS: [None] * rows, **batch}
         out = {name: list(batch[name]) for name in COLUMNS}
-        out |= {"before_size": [None] * rows, "after_size": [None] * rows}
+        out |= {f"{role}_{what}": [None] * rows for role in ("before", "after") for what in ("size", "look")}
         out["pair_id"] = [printable(str(name)) for name in batch["pair_id"]]
         for i in good_rows(batch):
             row = {name: batch[name][i] for name in COLUMNS}
@@ -165,11 +168,13 @@ class LoadPairs:
             "mask": mask.data if mask is not None else None,
             "before_size": (before.height, before.width),
             "after_size": (after.height, after.width),
+            "before_look": before.look,
+            "after_look": after.look,
         }
 
     def _image(self, value: Any, role: str) -> CheckedImage:
         try:
-            return check_image(cell_bytes(value, self.reader), self.max_pixels)
+            return check_image(cell_bytes(value, self.reader), self.max_pixels, None if role == "mask" else self.look)
         except ImageError as exc:
             raise _Bad(f"{exc.code}: {role}, {cell_name(value)}" + (f", {exc.detail}" if exc.detail else "")) from exc
 
