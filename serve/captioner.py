@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from idc.captioning.apply import (
-    CaptionedPair,
-    DescribeOptions,
-    Fault,
-    Item,
-    Pixels,
-    describe_batch,
-    lacks_objects,
-    with_objects,
-)
+from idc.captioning.apply import CaptionedPair, DescribeOptions, Fault, Item, Pixels, describe_batch, with_objects
 from idc.captioning.class_counts import count_classes
 from idc.captioning.contract import MAP_SIDE, Description, draw_map, equal_outside, require
 from idc.captioning.loading import DEFAULTS, AutoCaptioner, CaptionerLoader, LoadConfig
@@ -108,19 +99,17 @@ class ServedCaptioner:
         return [results[index] for index in range(len(pairs))]
 
     def lacks_objects(self, result: PairResult, options: Options) -> bool:
-        """Whether :meth:`add_objects` adds anything to a result."""
-        wanted, description = options.objects != "never", result.description
-        return wanted and description is not None and lacks_objects(description, options.objects == "always")
+        """Whether a result needs :meth:`add_objects`."""
+        if result.description is None or result.description.claims is not None or options.objects == "never":
+            return False
+        return options.objects == "always" or result.description.familiar is False
 
     def add_objects(self, described: Sequence[tuple[DecodedPair, PairResult]], options: Options) -> list[PairResult]:
         """The results of pairs that lack it with what ``objects`` says of them: in seconds each."""
 
         def add(items: Sequence[Any]) -> list[PairResult]:
-            always = options.objects == "always"
-            return [
-                replace(each, description=with_objects(each.description, pair.pixels, always, self._objects))
-                for pair, each in items
-            ]
+            added = [with_objects(each.description, pair.pixels, True, self._objects) for pair, each in items]
+            return [replace(each, description=text) for (_, each), text in zip(items, added, strict=True)]
 
         return [*_each(dict(enumerate(described)), add, "pair: not captioned").values()]
 

@@ -125,6 +125,7 @@ class CheckedImage:
     look: Any = None
 
 
+Look = Callable[[np.ndarray], Any] | None
 _GROUNDS = (0, 255, 128)
 """Grey levels of the grounds of :func:`on_one_ground`; of two that show as much, the first one."""
 
@@ -180,9 +181,7 @@ def image_of(value: Any, alpha: bool = False) -> np.ndarray:
     return _to_rgb(image, rounded=False, alpha=alpha)
 
 
-def check_image(
-    data: bytes, max_pixels: float = MAX_PIXELS, look: Callable[[np.ndarray], Any] | None = None
-) -> CheckedImage:
+def check_image(data: bytes, max_pixels: float = MAX_PIXELS, look: Look = None) -> CheckedImage:
     """Decode once to verify the image, and return the bytes to store. ``look`` is called with the pixels, as
     :func:`decode_image` returns them.
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from idc.data import files
 from idc.data.config import ImportConfig, ImportJob
 from idc.data.image_cells import cell_bytes, cell_name
-from idc.data.images import CheckedImage, ImageError, check_image
+from idc.data.images import CheckedImage, ImageError, Look, check_image
 from idc.data.pipeline import Batch, StageSpec, concat, good_rows
 from idc.data.readers import open_reader
 from idc.data.readers.base import COLUMNS, SPLIT_NAMES, PairReader, printable
@@ -101,7 +101,7 @@ def _not_ours(job: ImportJob) -> set[str]:
 
 
 def load_stage(
-    config: ImportConfig, reader: files.Reader, images: bool, workers: int = 1, look: Callable[[Any], Any] | None = None
+    config: ImportConfig, reader: files.Reader, images: bool, workers: int = 1, look: Look = None
 ) -> StageSpec:
     """The stage that reads and checks the images; ``reader`` reads those that rows name, if there are ``images``."""
     kwargs = {"reader": reader, "max_pixels": config.max_pixels, "images": images, "look": look}
@@ -116,9 +116,7 @@ class LoadPairs:
     (:mod:`idc.data.readers.default_splits`).
     """
 
-    def __init__(
-        self, reader: files.Reader, max_pixels: int, images: bool = True, look: Callable[[Any], Any] | None = None
-    ) -> None:
+    def __init__(self, reader: files.Reader, max_pixels: int, images: bool = True, look: Look = None) -> None:
         self.reader, self.max_pixels, self.images, self.look = reader, max_pixels, images, look
 
     def __call__(self, batch: Batch) -> Batch:
@@ -159,22 +157,16 @@ class LoadPairs:
         }
         if not self.images:
             return loaded
-        before = self._image(row["before"], "before")
-        after = self._image(row["after"], "after")
-        mask = None if row["mask"] is None or row["mask"] == "" else self._image(row["mask"], "mask")
-        return loaded | {
-            "before": before.data,
-            "after": after.data,
-            "mask": mask.data if mask is not None else None,
-            "before_size": (before.height, before.width),
-            "after_size": (after.height, after.width),
-            "before_look": before.look,
-            "after_look": after.look,
-        }
+        for role in ("before", "after"):
+            image = self._image(row[role], role, self.look)
+            loaded |= {role: image.data, f"{role}_size": (image.height, image.width), f"{role}_look": image.look}
+        if row["mask"] is not None and row["mask"] != "":
+            loaded["mask"] = self._image(row["mask"], "mask").data
+        return loaded
 
-    def _image(self, value: Any, role: str) -> CheckedImage:
+    def _image(self, value: Any, role: str, look: Look = None) -> CheckedImage:
         try:
-            return check_image(cell_bytes(value, self.reader), self.max_pixels, None if role == "mask" else self.look)
+            return check_image(cell_bytes(value, self.reader), self.max_pixels, look)
         except ImageError as exc:
             raise _Bad(f"{exc.code}: {role}, {cell_name(value)}" + (f", {exc.detail}" if exc.detail else "")) from exc
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -30,14 +30,6 @@ _RETRY_S = 60.0
 """Until a version that could not be loaded is tried again."""
 
 
-_Call = tuple[Callable[[list[Any], Options], list[PairResult]], Options]
-_Runner = Batcher[_Call, Any, PairResult]
-
-
-def _run(call: _Call, items: list[Any]) -> list[PairResult]:
-    return call[0](items, call[1])
-
-
 class Model:
     """A replica that holds the models of the config, follows their versions and captions one batch at a time."""
 
@@ -55,8 +47,9 @@ class Model:
         self._decoders = Decoders(max(2, round(config.scaling.cpus)), limits.decode_s, limits.image_pixels)
         self._room = PixelRoom(_IMAGES * limits.image_pixels)
         # One by one, in threads of their own: a pair may take seconds, which others of a quick model do not wait for.
-        self._batcher: _Runner = Batcher(_run, max_pairs, threads=threads)
-        self._alone: _Runner = Batcher(_run, 1, threads=threads)
+        call = lambda key, items: key[0](items, key[1])  # noqa: E731
+        self._batcher = Batcher[Any, Any, PairResult](call, max_pairs, threads=threads)
+        self._alone = Batcher[Any, Any, PairResult](call, 1, threads=threads)
         self._pairs = 0  # accepted and without a result
         self._captioners: dict[str, ServedCaptioner] = {}
         self._statuses = {status.name: status for status in config.unknown_models()}
