@@ -68,6 +68,14 @@ def test_leaks_duplicates_and_unreadable_files(tmp_path: Path) -> None:
     assert "NOT fit" in text
 
 
+def test_a_file_in_two_splits_is_a_leak_and_no_near_copy(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    put(tmp_path, {f"{n}.png": encode_png(rng.integers(0, 256, (6, 8, 3), np.uint8)) for n in range(3)})  # type: ignore[arg-type]
+    (tmp_path / "pairs.csv").write_text("pair_id,before,after,split\nt,0.png,1.png,train\nc,0.png,2.png,test")
+    result = check(tmp_path / "pairs.csv").result
+    assert (result.num_leaks, "near copies" in result.warnings) == (1, False)
+
+
 def test_each_image_of_a_pair_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded, load = [], ImageFile.ImageFile.load
 
