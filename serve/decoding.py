@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from idc.captioning.apply import Fault, Pixels, frames_of
+from idc.captioning.apply import Fault, Pixels, described_frames
 from idc.data.frames import has_frames
 from idc.data.images import MAX_PIXELS, ImageError, decode_image, num_pixels
 from serve.backend import EncodedPair, RequestDialogue, TextCallback
@@ -86,7 +86,7 @@ class Decoders:
                 after = await self._image(pair.after, alpha=True)
                 pixels = await self._timed(self._light, Pixels, before, after)  # of transparent ones work for a thread
                 if has_frames(pair.before) or has_frames(pair.after):
-                    pixels = await self._in_process(frames_of, pair.before, pair.after)
+                    pixels = await self._in_process(described_frames, pair.before, pair.after)
             role = "ignore, only"
             ignore, only = [
                 [await self._image(part) if isinstance(part, bytes) else part for part in parts]

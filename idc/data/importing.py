@@ -143,7 +143,7 @@ class LoadPairs:
         texts = [_text(text, "caption").strip() for text in _captions(row["captions"])]
         captions = [text for text in texts if text]
         change_type = None if row["change_type"] is None else _text(row["change_type"], "change_type").strip() or None
-        loaded = {
+        loaded: dict[str, Any] = {
             "pair_id": pair_id,
             "captions": captions,
             CAPTION_ORIGINS: _origins(row[CAPTION_ORIGINS], texts),

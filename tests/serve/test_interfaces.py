@@ -64,12 +64,13 @@ def test_every_way_in_has_the_same_answer(name: str, tmp_path: Path, command: Co
     part.write_bytes(mask or b"")
     options = [] if mask is None else ["--ignore", str(part)]
     settings: Any = {} if mask is None else {"ignore": str(part)}
+    loaded: Any = idc.load()
     printed = command("caption", *paths, "--json", *options)
     assert printed.returncode == 0, printed.stderr
     chat = client.post(CHAT, json=conversation(*map(url, pair), model=AUTO, **{k: url(v) for k, v in ignored.items()}))
     answer = chat.raise_for_status().json()
     answers = {
-        "python": idc.load()(*paths, **{name: [value] for name, value in settings.items()}).to_dict(),
+        "python": loaded(*paths, **{name: [value] for name, value in settings.items()}).to_dict(),
         "command": json.loads(printed.stdout),
         "table": rows_of(write_table(tmp_path / "pairs.csv", paths), str(tmp_path / "out"), **settings)[0],
         "form": result(client, pair, model=AUTO, **ignored),

@@ -354,7 +354,12 @@ async def test_the_statistics_of_each_image_are_computed_once(pair: Pair, monkey
     """Which cost more than the network."""
     replica = replica_of(ServedCaptioner(SHIPPED, LoadConfig(objects=ObjectsConfig(detector="none"))))
     looked: list[np.ndarray] = []
-    monkeypatch.setattr(familiarity, "statistics", lambda image: looked.append(image) or statistics(image))
+
+    def counted(image: np.ndarray) -> np.ndarray:
+        looked.append(image)
+        return statistics(image)
+
+    monkeypatch.setattr(familiarity, "statistics", counted)
     result = await replica.caption_pair("demo", EncodedPair(*pair), Options())
     assert isinstance(result, PairResult)
     assert result.description

@@ -17,7 +17,7 @@ _CLOSE = 3
 quality 75, and of no other two but frames of one film that follow each other."""
 
 
-def thumbnail(pixels: np.ndarray) -> bytes:
+def copy_thumbnail(pixels: np.ndarray) -> bytes:
     """Of an image, uint8 RGB (H, W, 3)."""
     import cv2  # not with the settings, for the help of commands
 
@@ -32,7 +32,7 @@ class NearCopies:
         self._thumbnails: dict[str, list[bytes]] = {split: [] for split in SPLITS}
 
     def add(self, pair_id: str, split: str, image: bytes, key: bytes) -> None:
-        """Add the :func:`thumbnail` of an image of a pair; ``key`` is the image's digest."""
+        """Add the :func:`copy_thumbnail` of an image of a pair; ``key`` is the image's digest."""
         if key not in self._owners[split]:
             self._owners[split][key] = pair_id
             self._thumbnails[split].append(image)
