@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from idc.captioning.apply import CaptionedPair, DescribeOptions, Fault, Pixels, describe_batch, with_objects
-from idc.captioning.calibration import AssessedCaptioner
+from idc.captioning.apply import CaptionedPair, DescribeOptions, Fault, Item, Pixels, describe_batch, with_objects
 from idc.captioning.class_counts import count_classes
 from idc.captioning.contract import MAP_SIDE, Description, draw_map, equal_outside, require
 from idc.captioning.loading import DEFAULTS, AutoCaptioner, CaptionerLoader, LoadConfig
-from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import encode_png, resize_image
 from idc.endpoint.chat_endpoint import EndpointError, NotAnswered, RequestRefused
 from serve.backend import ModelStatus, Options, PairResult, fault_of
@@ -60,7 +58,9 @@ class ServedCaptioner:
         before = resize_image(tiles, (240, 320))
         after = before.copy()
         after[80:160:4, 60:160] = 255
-        self.caption([DecodedPair(Pixels(before, after))], Options(objects="always"))
+        options, pair = Options(objects="always"), DecodedPair(Pixels(before, after))
+        [result] = self.caption([pair], options)
+        self.add_objects([(pair, result)], options)
 
     def unsupported(self, options: Options) -> str | None:
         """The reason why pairs cannot be captioned with these options, or None."""
@@ -70,18 +70,14 @@ class ServedCaptioner:
             return str(error)
         return None
 
-    def alone(self, pair: DecodedPair, options: Options) -> bool:
+    def alone(self, pair: DecodedPair) -> bool:
         """Whether a pair gains nothing from others in its batch, which it would have to wait for."""
-        if isinstance(pair.pixels, Fault) or (pair.dialogue is not None and self._can_answer):
-            return False
-        if options.objects == "always":
-            return True
-        if options.objects == "never" and isinstance(self.captioner, AssessedCaptioner):
-            return False
-        return not self.captioner.gains_from_batch(*pair.pixels.images, pair.pixels.counted)
+        answered = pair.dialogue is not None and self._can_answer
+        return not (self.captioner.gains_from_batch or answered or isinstance(pair.pixels, Fault))
 
     def caption(self, pairs: Sequence[DecodedPair], options: Options) -> list[PairResult]:
-        """One result per pair, of any sizes; a faulty pair does not affect the others."""
+        """One result per pair, of any sizes; a faulty pair does not affect the others. What ``objects`` says of them
+        is not among it (:meth:`add_objects`)."""
         results: dict[int, PairResult] = {}
         images: dict[int, DecodedPair] = {}
         asked: dict[int | None, dict[int, DecodedPair]] = defaultdict(dict)
@@ -102,11 +98,26 @@ class ServedCaptioner:
             results |= _each(group, partial(self._answered, max_tokens=max_tokens), "messages")
         return [results[index] for index in range(len(pairs))]
 
+    def lacks_objects(self, result: PairResult, options: Options) -> bool:
+        """Whether a result needs :meth:`add_objects`."""
+        if result.description is None or result.description.claims is not None or options.objects == "never":
+            return False
+        return options.objects == "always" or result.description.familiar is False
+
+    def add_objects(self, described: Sequence[tuple[DecodedPair, PairResult]], options: Options) -> list[PairResult]:
+        """The results of pairs that lack it with what ``objects`` says of them: in seconds each."""
+
+        def add(items: Sequence[Any]) -> list[PairResult]:
+            added = [with_objects(each.description, pair.pixels, True, self._objects) for pair, each in items]
+            return [replace(each, description=text) for (_, each), text in zip(items, added, strict=True)]
+
+        return [*_each(dict(enumerate(described)), add, "pair: not captioned").values()]
+
     def _captioned(self, pairs: Sequence[DecodedPair], options: Options) -> list[PairResult]:
         grids = [pair.grid if self._can_map else None for pair in pairs]
         each = [_describe_options(options, grid is not None) for grid in grids]
         described = describe_batch(self.captioner, [pair.pixels for pair in pairs], each)
-        return [captioned(result, options, grid, self._objects) for result, grid in zip(described, grids, strict=True)]
+        return [captioned(result, options, grid) for result, grid in zip(described, grids, strict=True)]
 
     def _answered(self, pairs: Sequence[DecodedPair], max_tokens: int | None) -> list[PairResult]:
         """The answers in dialogues with one maximal length."""
@@ -124,7 +135,7 @@ class ServedCaptioner:
 
 
 def _each(
-    pairs: dict[int, DecodedPair], run: Callable[[Sequence[DecodedPair]], list[PairResult]], prefix: str
+    pairs: dict[int, Item], run: Callable[[Sequence[Item]], list[PairResult]], prefix: str
 ) -> dict[int, PairResult]:
     """The results of pairs by index; if the model fails for all together, each is run alone."""
     try:
@@ -159,14 +170,11 @@ def _describe_options(options: Options, polygons: bool) -> DescribeOptions:
     return DescribeOptions(options.beams, options.candidates, options.change_map or polygons)
 
 
-def captioned(result: CaptionedPair, options: Options, grid: PixelGrid | None, objects: ObjectsConfig) -> PairResult:
-    """The result of a described pair, with its pictures drawn, and what ``objects`` says if the options ask for it;
-    with the ``grid`` of GeoTIFFs also their scene."""
+def captioned(result: CaptionedPair, options: Options, grid: PixelGrid | None) -> PairResult:
+    """The result of a described pair, with its pictures drawn; with the ``grid`` of GeoTIFFs also their scene."""
     pixels, description = result.pixels, result.description
     assert isinstance(pixels, Pixels)
     assert description is not None
-    if options.objects != "never":
-        description = with_objects(description, pixels, options.objects == "always", objects)
     try:
         scene = None if grid is None else _scene(description, pixels, grid)
     except ValueError as error:  # its coordinate system gives no longitude and latitude at one of the changes

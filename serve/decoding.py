@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from idc.captioning.apply import Fault, Pixels
-from idc.data.frames import frames_to_describe, has_frames
+from idc.captioning.apply import Fault, Pixels, described_frames
+from idc.data.frames import has_frames
 from idc.data.images import MAX_PIXELS, ImageError, decode_image, num_pixels
 from serve.backend import EncodedPair, RequestDialogue, TextCallback
 from serve.decoder_process import decode_geotiffs
@@ -86,8 +86,7 @@ class Decoders:
                 after = await self._image(pair.after, alpha=True)
                 pixels = await self._timed(self._light, Pixels, before, after)  # of transparent ones work for a thread
                 if has_frames(pair.before) or has_frames(pair.after):
-                    frames = await self._in_process(frames_to_describe, pair.before, pair.after)
-                    pixels = Pixels(frames.before, frames.after, note=frames.note)
+                    pixels = await self._in_process(described_frames, pair.before, pair.after)
             role = "ignore, only"
             ignore, only = [
                 [await self._image(part) if isinstance(part, bytes) else part for part in parts]

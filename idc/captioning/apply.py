@@ -161,10 +161,12 @@ def decode_pair(before: Any, after: Any, reader: Reader | None = None, max_pixel
 
 def with_frames(pixels: Pixels, before: bytes, after: bytes, max_pixels: float = MAX_PIXELS) -> Pixels:
     """A pair as it was decoded from these bytes, or its frames that are described, if an image has several."""
-    if not (has_frames(before) or has_frames(after)):
-        return pixels
-    frames = frames_to_describe(before, after, max_pixels)
-    return replace(pixels, before=frames.before, after=frames.after, note=frames.note)
+    return described_frames(before, after, max_pixels) if has_frames(before) or has_frames(after) else pixels
+
+
+def described_frames(before: bytes, after: bytes, max_pixels: float = MAX_PIXELS) -> Pixels:
+    """The frames of two images that are described; ImageError as of :func:`frames_to_describe`."""
+    return Pixels(**frames_to_describe(before, after, max_pixels)._asdict())
 
 
 def describe_batch(

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from idc.captioning.contract import FAMILIAR_FROM, Candidate, Captioner, Description, equal_outside
+from idc.captioning.contract import FAMILIAR_FROM, Candidate, Captioner, Description
 from idc.captioning.familiarity import Familiarity
 from idc.data.remote_copies import local_folder
 from idc.metrics.change_types import says_no_change
@@ -133,12 +133,6 @@ class AssessedCaptioner(Captioner):
         self.trained_on = trained_on
         self.calibration = None if path is None else Calibration.load(path, evidence)
         self.familiarity = None if path is None else Familiarity.read(path)
-
-    def gains_from_batch(self, before: np.ndarray, after: np.ndarray, counted: np.ndarray | None) -> bool:
-        """A pair that it is not familiar with does not: `objects` is asked too, which describes one after the other."""
-        if self.familiarity is None:
-            return True
-        return self.familiarity(equal_outside(before, after, counted), after) >= FAMILIAR_FROM
 
     def _description(
         self, before: np.ndarray, after: np.ndarray, candidates: Iterable[Candidate], most: int, **fields: Any

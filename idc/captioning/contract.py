@@ -383,14 +383,12 @@ class Captioner(Protocol):
     asks_change: bool = False
     """Whether a captioner of dialogues is also asked, per pair, if anything changed: evidence
     (:data:`idc.captioning.calibration.YES`) for a calibration that is fitted, or that reads it."""
+    gains_from_batch: bool = True
+    """Whether pairs take less time in a batch than alone. Else a server describes them one by one, so that none waits
+    for the end of a batch."""
 
     def can(self, capability: Capability) -> bool:
         return capability in self.capabilities
-
-    def gains_from_batch(self, before: np.ndarray, after: np.ndarray, counted: np.ndarray | None) -> bool:
-        """Whether this pair, given as to :meth:`describe`, takes less time in a batch than alone. A server describes
-        others one by one, so that none waits for the end of a batch."""
-        return True
 
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
         return [description.best.caption for description in self.describe(befores, afters)]

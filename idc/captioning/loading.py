@@ -111,6 +111,7 @@ class AutoCaptioner(Captioner):
     ``familiarity`` it captions none: nobody can tell which pairs are like the training images."""
 
     compares_parts: bool = True
+    gains_from_batch: bool = False
 
     def __init__(
         self, name: str, load_trained: Callable[[], Captioner], familiarity: Familiarity | None, objects: ObjectsConfig
@@ -133,10 +134,6 @@ class AutoCaptioner(Captioner):
     @property
     def trained_on(self) -> str | None:  # type: ignore[override]
         return self.trained.trained_on
-
-    def gains_from_batch(self, before: np.ndarray, after: np.ndarray, counted: np.ndarray | None) -> bool:
-        """No pair does: the untrained captioner describes each, one after the other."""
-        return False
 
     def answer(self, *arguments: Any, **options: Any) -> list[Answer]:
         """By the trained captioner."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -117,13 +117,15 @@ class ImageError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CheckedImage:
-    """Result of :func:`check_image`: the size in pixels and the bytes to store."""
+    """Result of :func:`check_image`: the size in pixels, the bytes to store, and what ``look`` returned."""
 
     data: bytes
     height: int
     width: int
+    look: Any = None
 
 
+Look = Callable[[np.ndarray], Any] | None
 _GROUNDS = (0, 255, 128)
 """Grey levels of the grounds of :func:`on_one_ground`; of two that show as much, the first one."""
 
@@ -179,8 +181,9 @@ def image_of(value: Any, alpha: bool = False) -> np.ndarray:
     return _to_rgb(image, rounded=False, alpha=alpha)
 
 
-def check_image(data: bytes, max_pixels: float = MAX_PIXELS) -> CheckedImage:
-    """Decode once to verify the image, and return the bytes to store.
+def check_image(data: bytes, max_pixels: float = MAX_PIXELS, look: Look = None) -> CheckedImage:
+    """Decode once to verify the image, and return the bytes to store. ``look`` is called with the pixels, as
+    :func:`decode_image` returns them.
 
     The original bytes are kept unless other software would show other pixels than :func:`decode_image` (16-bit grey,
     CMYK, TIFF and the like): those become an 8-bit RGB or RGBA PNG.
@@ -189,13 +192,13 @@ def check_image(data: bytes, max_pixels: float = MAX_PIXELS) -> CheckedImage:
         ImageError: as :func:`decode_image`.
     """
     with loaded_image(data, max_pixels) as image:
-        keep = _is_kept(image)
+        keep, seen = _is_kept(image), None if look is None else look(upright(image))
         # An upright image in a mode that is kept always becomes pixels, which nobody asks for here. Transparency beside
         # a palette may be damaged.
         if keep and "transparency" not in image.info and _orientation(image) == 1:
-            return CheckedImage(data, image.height, image.width)
+            return CheckedImage(data, image.height, image.width, seen)
         pixels = upright(image, alpha=True)
-    return CheckedImage(data if keep else encode_png(pixels), pixels.shape[0], pixels.shape[1])
+    return CheckedImage(data if keep else encode_png(pixels), pixels.shape[0], pixels.shape[1], seen)
 
 
 def stored_bytes(data: bytes, max_pixels: float = MAX_PIXELS) -> bytes:

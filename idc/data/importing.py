@@ -11,7 +11,7 @@ from typing import Any
 from idc.data import files
 from idc.data.config import ImportConfig, ImportJob
 from idc.data.image_cells import cell_bytes, cell_name
-from idc.data.images import CheckedImage, ImageError, check_image
+from idc.data.images import CheckedImage, ImageError, Look, check_image
 from idc.data.pipeline import Batch, StageSpec, concat, good_rows
 from idc.data.readers import open_reader
 from idc.data.readers.base import COLUMNS, SPLIT_NAMES, PairReader, printable
@@ -100,29 +100,30 @@ def _not_ours(job: ImportJob) -> set[str]:
     return (set(type(job).model_fields) - set(ImportJob.model_fields)) | ({"spot_the_diff"} - {job.format})
 
 
-def load_stage(config: ImportConfig, reader: files.Reader, images: bool, workers: int = 1) -> StageSpec:
+def load_stage(
+    config: ImportConfig, reader: files.Reader, images: bool, workers: int = 1, look: Look = None
+) -> StageSpec:
     """The stage that reads and checks the images; ``reader`` reads those that rows name, if there are ``images``."""
-    kwargs = {"reader": reader, "max_pixels": config.max_pixels, "images": images}
+    kwargs = {"reader": reader, "max_pixels": config.max_pixels, "images": images, "look": look}
     return StageSpec(LoadPairs, kwargs, concurrency=workers)
 
 
 class LoadPairs:
     """Stage: replaces file names by checked image bytes and converts the other columns to those of a pair.
 
-    It adds ``before_size`` and ``after_size``, (height, width), or ``None`` if ``images`` is off. Every pair must have
-    a split (:mod:`idc.data.readers.default_splits`).
+    It adds ``before_size`` and ``after_size``, (height, width), and ``before_look`` and ``after_look``, what ``look``
+    returns of the pixels; ``None`` if ``images`` is off. Every pair must have a split
+    (:mod:`idc.data.readers.default_splits`).
     """
 
-    def __init__(self, reader: files.Reader, max_pixels: int, images: bool = True) -> None:
-        self.reader = reader
-        self.max_pixels = max_pixels
-        self.images = images
+    def __init__(self, reader: files.Reader, max_pixels: int, images: bool = True, look: Look = None) -> None:
+        self.reader, self.max_pixels, self.images, self.look = reader, max_pixels, images, look
 
     def __call__(self, batch: Batch) -> Batch:
         rows = len(batch["pair_id"])
         batch = {CAPTION_ORIGINS: [None] * rows, **batch}
         out = {name: list(batch[name]) for name in COLUMNS}
-        out |= {"before_size": [None] * rows, "after_size": [None] * rows}
+        out |= {f"{role}_{what}": [None] * rows for role in ("before", "after") for what in ("size", "look")}
         out["pair_id"] = [printable(str(name)) for name in batch["pair_id"]]
         for i in good_rows(batch):
             row = {name: batch[name][i] for name in COLUMNS}
@@ -142,7 +143,7 @@ class LoadPairs:
         texts = [_text(text, "caption").strip() for text in _captions(row["captions"])]
         captions = [text for text in texts if text]
         change_type = None if row["change_type"] is None else _text(row["change_type"], "change_type").strip() or None
-        loaded = {
+        loaded: dict[str, Any] = {
             "pair_id": pair_id,
             "captions": captions,
             CAPTION_ORIGINS: _origins(row[CAPTION_ORIGINS], texts),
@@ -156,20 +157,16 @@ class LoadPairs:
         }
         if not self.images:
             return loaded
-        before = self._image(row["before"], "before")
-        after = self._image(row["after"], "after")
-        mask = None if row["mask"] is None or row["mask"] == "" else self._image(row["mask"], "mask")
-        return loaded | {
-            "before": before.data,
-            "after": after.data,
-            "mask": mask.data if mask is not None else None,
-            "before_size": (before.height, before.width),
-            "after_size": (after.height, after.width),
-        }
+        for role in ("before", "after"):
+            image = self._image(row[role], role, self.look)
+            loaded |= {role: image.data, f"{role}_size": (image.height, image.width), f"{role}_look": image.look}
+        if row["mask"] is not None and row["mask"] != "":
+            loaded["mask"] = self._image(row["mask"], "mask").data
+        return loaded
 
-    def _image(self, value: Any, role: str) -> CheckedImage:
+    def _image(self, value: Any, role: str, look: Look = None) -> CheckedImage:
         try:
-            return check_image(cell_bytes(value, self.reader), self.max_pixels)
+            return check_image(cell_bytes(value, self.reader), self.max_pixels, look)
         except ImageError as exc:
             raise _Bad(f"{exc.code}: {role}, {cell_name(value)}" + (f", {exc.detail}" if exc.detail else "")) from exc
 

@@ -46,7 +46,7 @@ def near_duplicates(features: str, threshold: float) -> dict[int, int]:
     _, axes = np.linalg.eigh(np.cov(sample, rowvar=False, bias=True))
     blocks = np.array_split(thumbnails, len(thumbnails) // _SAMPLE + 1)  # as float64 all at once would fill the memory
     tree = KDTree(np.concatenate([block @ axes[:, -_AXES:] for block in blocks]))
-    limit = threshold**2 * THUMBNAIL_VALUES + 1e-9
+    limit = math.floor(threshold**2 * THUMBNAIL_VALUES + 1e-9)  # distances are integers, the product is rounded
     removed: dict[int, int] = {}
     for number in tracked(range(len(thumbnails)), len(thumbnails), "near-duplicates", "image"):
         if number in removed:

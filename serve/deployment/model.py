@@ -7,14 +7,14 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from idc.captioning.sources import REGISTRY, ModelSources
 from idc.config import enter_root
 from serve.backend import Done, EncodedPair, ModelStatus, Options, Overloaded, PairResult, TextCallback, pieces
 from serve.batching import Batcher
 from serve.config import ServeConfig
-from serve.decoding import DecodedPair, Decoders, PixelRoom, is_light
+from serve.decoding import Decoders, PixelRoom, is_light
 from serve.deployment.ray_internals import bind_to_node_address
 from serve.deployment.scaling import PAIRS
 from serve.log import log
@@ -46,14 +46,10 @@ class Model:
         self._sources = ModelSources(config.tracking_uri, config.loading.objects)
         self._decoders = Decoders(max(2, round(config.scaling.cpus)), limits.decode_s, limits.image_pixels)
         self._room = PixelRoom(_IMAGES * limits.image_pixels)
-        call = lambda key, pairs: key[0].caption(pairs, key[1])  # noqa: E731
-        self._batcher: Batcher[tuple[ServedCaptioner, Options], DecodedPair, PairResult] = Batcher(
-            call, max_pairs, threads=threads
-        )
-        # In threads of their own: such a pair may take seconds, which others of a quick model do not wait for.
-        self._alone: Batcher[tuple[ServedCaptioner, Options], DecodedPair, PairResult] = Batcher(
-            call, 1, threads=threads
-        )
+        # One by one, in threads of their own: a pair may take seconds, which others of a quick model do not wait for.
+        call = lambda key, items: key[0](items, key[1])  # noqa: E731
+        self._batcher = Batcher[Any, Any, PairResult](call, max_pairs, threads=threads)
+        self._alone = Batcher[Any, Any, PairResult](call, 1, threads=threads)
         self._pairs = 0  # accepted and without a result
         self._captioners: dict[str, ServedCaptioner] = {}
         self._statuses = {status.name: status for status in config.unknown_models()}
@@ -158,11 +154,12 @@ class Model:
         try:
             async with self._room.taken(pair):
                 decoded = (await self._decoders.pair(pair))._replace(on_text=on_text)
-                alone = await asyncio.to_thread(captioner.alone, decoded, options)
                 if together is not None:
                     await together.wait()
-                batcher = self._alone if alone else self._batcher
-                [result] = await batcher.submit((captioner, options), [decoded])
+                batcher = self._alone if captioner.alone(decoded) else self._batcher
+                [result] = await batcher.submit((captioner.caption, options), [decoded])
+                if captioner.lacks_objects(result, options):
+                    [result] = await self._alone.submit((captioner.add_objects, options), [(decoded, result)])
                 return replace(result, version=version)
         finally:
             self._pairs -= 1

@@ -11,8 +11,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from idc.captioning.apply import DescribeOptions, Fault, Pixels, decode_pair, describe_batch, describe_rows
-from idc.captioning.contract import Description
+from idc.captioning.apply import (
+    DescribeOptions,
+    Fault,
+    Pixels,
+    decode_pair,
+    describe_batch,
+    describe_rows,
+    with_objects,
+)
+from idc.captioning.contract import Candidate, Description
+from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import encode_png
 from tests.captioning.toy import ToyCaptioner
 
@@ -116,6 +125,15 @@ def test_twelve_bits_in_a_file_of_sixteen_get_a_warning(brightest: int, warned: 
         warning = result.description.to_dict()["warning"] or ""
         assert warning.startswith(f"Both images are nearly black: no value is above {brightest // 256} of") == warned
         assert ("scale both images alike first" in warning) == warned
+
+
+@pytest.mark.parametrize(("familiarity", "asked"), [(None, False), (0.01, True), (0.5, False)])
+def test_objects_is_asked_of_unfamiliar_pairs_and_not_where_no_familiarity_was_fitted(
+    familiarity: float | None, asked: bool
+) -> None:
+    description = Description((Candidate("it became grey", -1.0),), familiarity=familiarity)
+    completed = with_objects(description, Pixels(grey(9), grey(9)), objects=ObjectsConfig(detector="none", text=False))
+    assert (completed.claims is not None) == asked
 
 
 def sixteen_bits(values: np.ndarray) -> bytes:

@@ -32,6 +32,17 @@ def test_links_out_of_a_folder_are_followed_only_if_asked_for(tmp_path: Path) ->
     assert (names(tree, root), tree.outside) == (["a.png", "disk/b.png", "real/c.png"], [])
 
 
+def test_a_file_whose_writing_fails_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(TypeError), files.locate(tmp_path / "a").replacing() as stream:
+        stream.write(None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_that_no_store_takes_is_that_of_no_file_before_any_request() -> None:
+    with pytest.raises(FileNotFoundError, match="a name of more than 1024 bytes"):
+        files.locate("memory://bucket/" + "a" * 1025).read()
+
+
 def test_dots_and_links_that_leave_a_source_are_refused_each_for_itself(tmp_path: Path) -> None:
     """``follow_links`` permits links and not names with ``..``, which are refused on stores without links too."""
     root = put(tmp_path / "in", {"a.png": 1})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +23,7 @@ from serve.api import create_api
 from serve.backend import EncodedPair, ModelStatus, Options, PairResult, TextCallback
 from serve.captioner import ServedCaptioner
 from serve.config import LimitsConfig, ServeConfig
-from serve.decoding import Decoders
+from serve.decoding import DecodedPair, Decoders
 from serve.gate import Drain
 from serve.listener import Connections, limited_server
 from tests.serve.bodies import Pair
@@ -97,11 +97,19 @@ class LocalBackend:
                 raise
         heard = None if on_text is None else partial(loop.call_soon_threadsafe, on_text)
         decoded = [(await self._decoders.pair(pair))._replace(on_text=heard) for pair in pairs]
-        results = await loop.run_in_executor(self._thread, captioner.caption, decoded, options)
+        results = await loop.run_in_executor(self._thread, captions_of, captioner, decoded, options)
         return [replace(result, version=self._versions[model]) for result in results]
 
     async def ready(self) -> str | None:
         return None
+
+
+def captions_of(captioner: ServedCaptioner, pairs: Sequence[DecodedPair], options: Options) -> list[PairResult]:
+    """The results of a captioner, with what ``objects`` says of them."""
+    return [
+        captioner.add_objects([item], options)[0] if captioner.lacks_objects(item[1], options) else item[1]
+        for item in zip(pairs, captioner.caption(pairs, options), strict=True)
+    ]
 
 
 @contextmanager

@@ -21,7 +21,6 @@ from rasterio.transform import Affine
 from idc.captioning.apply import CaptionedPair, Pixels
 from idc.captioning.class_counts import count_classes
 from idc.captioning.contract import Candidate, Description, draw_map
-from idc.captioning.objects_config import ObjectsConfig
 from idc.captioning.sources import SHIPPED_SATELLITE
 from idc.data.images import decode_image, encode_png
 from idc.geo.georeferenced_pair import PixelGrid, decode_georeferenced, georeferenced_changes
@@ -440,6 +439,6 @@ def test_a_change_without_degrees_refuses_its_pair_alone() -> None:
     changed[20:23] = 1
     image = np.zeros((24, 24, 3), np.uint8)
     pair = CaptionedPair(Pixels(image, image), Description((Candidate("new", -1.0),), change_map=changed))
-    error = captioned(pair, Options(), grid, ObjectsConfig()).error or ""
+    error = captioned(pair, Options(), grid).error or ""
     assert error.startswith("after: the coordinate system ")
     assert "gives no longitude and latitude" in error

@@ -21,8 +21,10 @@ import psutil
 import pytest
 from ray.serve.config import AutoscalingConfig, AutoscalingContext
 
+from idc.captioning import familiarity
 from idc.captioning.apply import Pixels
 from idc.captioning.contract import Candidate, Description
+from idc.captioning.familiarity import statistics
 from idc.captioning.loading import LoadConfig
 from idc.captioning.objects_config import OBJECTS, REGIONS, ObjectsConfig
 from idc.captioning.sources import AUTO, SHIPPED
@@ -36,8 +38,8 @@ from serve.deployment.scaling import PAIRS, by_pairs
 from serve.log import RequestContext, forward, log
 from serve.prometheus import ServingMetrics
 from serve.streaming import Events, respond_events
-from tests.serve.bodies import BOTTLES, RENDERED, picture
-from tests.serve.local import described, local_config
+from tests.serve.bodies import BOTTLES, RENDERED, Pair, picture
+from tests.serve.local import captions_of, described, local_config
 from tests.serve.test_captions import DISKS
 from tests.serve.waiting import happens, in_loop
 
@@ -58,7 +60,7 @@ def caption(captioner: ServedCaptioner, *pairs: EncodedPair) -> list[PairResult]
         decoders = Decoders(2, 60)
         return [await decoders.pair(pair) for pair in pairs]
 
-    return captioner.caption(asyncio.run(decoded()), Options())
+    return captions_of(captioner, asyncio.run(decoded()), Options())
 
 
 def test_after_its_warm_up_nothing_is_loaded_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +285,7 @@ def replica_of(captioner: ServedCaptioner, **others: ServedCaptioner) -> Model:
     replica._statuses = {name: ModelStatus(name, "1") for name in replica._captioners}
     replica._decoders, replica._room, replica._pairs = Decoders(2, 60), PixelRoom(10**8), 0
     replica._batcher, replica._alone = (
-        Batcher(lambda key, pairs: key[0].caption(pairs, key[1]), most, threads=1) for most in (16, 1)
+        Batcher(lambda key, items: key[0](items, key[1]), most, threads=1) for most in (16, 1)
     )
     return replica
 
@@ -322,7 +324,7 @@ async def test_each_pair_is_answered_when_it_is_done() -> None:
 
 @in_loop
 async def test_callers_of_a_quick_model_do_not_wait_for_a_pair_that_takes_long() -> None:
-    """Of ``objects``, or of a trained model to which it is unfamiliar, so that ``objects`` is asked too."""
+    """Of ``objects``, which is also asked of pairs that a trained model is not familiar with."""
     slow, quick = ServedCaptioner(REGIONS), ServedCaptioner(SHIPPED, LoadConfig(objects=ObjectsConfig(detector="none")))
     begun, go_on = threading.Semaphore(0), threading.Event()
 
@@ -339,10 +341,30 @@ async def test_callers_of_a_quick_model_do_not_wait_for_a_pair_that_takes_long()
     assert isinstance(described, PairResult)
     assert described.captions
     assert not hung.done()
-    unfamiliar = [await replica._decoders.pair(EncodedPair(*pair)) for pair in (BOTTLES, RENDERED)]
-    assert [quick.alone(pair, Options()) for pair in unfamiliar] == [True, False]
+    unfamiliar = asyncio.create_task(replica.caption_pair("quick", EncodedPair(*BOTTLES), Options()))
+    await happens(lambda: any(call.__name__ == "add_objects" for call, _ in replica._alone._queues))
     go_on.set()
     assert (await hung).error == "pair: it took long"  # type: ignore[union-attr]
+    assert (await unfamiliar).description.claims is not None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("pair", [BOTTLES, RENDERED])
+@in_loop
+async def test_the_statistics_of_each_image_are_computed_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which cost more than the network."""
+    replica = replica_of(ServedCaptioner(SHIPPED, LoadConfig(objects=ObjectsConfig(detector="none"))))
+    looked: list[np.ndarray] = []
+
+    def counted(image: np.ndarray) -> np.ndarray:
+        looked.append(image)
+        return statistics(image)
+
+    monkeypatch.setattr(familiarity, "statistics", counted)
+    result = await replica.caption_pair("demo", EncodedPair(*pair), Options())
+    assert isinstance(result, PairResult)
+    assert result.description
+    assert len(looked) == 2
+    assert (result.description.claims is None) == (pair == RENDERED)
 
 
 # -- decoders

@@ -78,7 +78,7 @@ class Checks:
         self.shared.add(pair_id, split, keys[0], keys[1])
         for role, key in zip(("before", "after"), keys, strict=True):
             if row[role] and key is not None:
-                self.copies.add(pair_id, split, row[role], key)
+                self.copies.add(pair_id, split, row[f"{role}_look"], key)
         changed = is_changed(row["change_type"], meta)
         if row["before_size"] is not None:
             self.different += row["before_size"] != row["after_size"]

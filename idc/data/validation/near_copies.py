@@ -8,7 +8,6 @@ from itertools import combinations
 
 import numpy as np
 
-from idc.data.images import decode_image
 from idc.data.schema import SPLITS
 
 _SIDE = 8
@@ -16,6 +15,13 @@ _SIDE = 8
 _CLOSE = 3
 """Largest difference of two values of thumbnails of one image: that of 95 % of 281 photographs and their JPEGs of
 quality 75, and of no other two but frames of one film that follow each other."""
+
+
+def copy_thumbnail(pixels: np.ndarray) -> bytes:
+    """Of an image, uint8 RGB (H, W, 3)."""
+    import cv2  # not with the settings, for the help of commands
+
+    return cv2.resize(pixels, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA).tobytes()
 
 
 class NearCopies:
@@ -26,13 +32,10 @@ class NearCopies:
         self._thumbnails: dict[str, list[bytes]] = {split: [] for split in SPLITS}
 
     def add(self, pair_id: str, split: str, image: bytes, key: bytes) -> None:
-        """Add an image of a pair; ``key`` is its digest."""
+        """Add the :func:`copy_thumbnail` of an image of a pair; ``key`` is the image's digest."""
         if key not in self._owners[split]:
             self._owners[split][key] = pair_id
-            import cv2  # not with the settings, for the help of commands
-
-            small = cv2.resize(decode_image(image), (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
-            self._thumbnails[split].append(small.tobytes())
+            self._thumbnails[split].append(image)
 
     def across_splits(self) -> Iterator[tuple[str, str, str, str]]:
         """Each image that looks like one of an earlier split and is not the same file: pair and split of it, and of

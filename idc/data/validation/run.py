@@ -24,6 +24,7 @@ from idc.data.schema import SPLITS
 from idc.data.store import MANIFEST
 from idc.data.validation.caption_statistics import CaptionCounter
 from idc.data.validation.checks import Checks
+from idc.data.validation.near_copies import copy_thumbnail
 from idc.data.validation.published import ALL, PUBLISHED, SetName, compare_counts
 from idc.data.validation.report import DATA_SET_FOLDER, EXAMPLES, Validation
 from idc.util.progress import tracked
@@ -118,7 +119,7 @@ def _open(job: ValidateJob, progress: bool, says_no_change: SaysNoChange | None)
         source = open_reader(layout, location, job)
         source = with_default_splits(source, layout, job, progress=progress, says_no_change=says_no_change)
         reader, format, extra, rejected, config = source.reader, layout, source.extra, {}, job.model_dump()
-    stage = load_stage(job, reader, extra.get("images", True))
+    stage = load_stage(job, reader, extra.get("images", True), look=copy_thumbnail)
     return _Opened(job, format, source, stage, extra, rejected, job.published or _known_as(config))
 
 

@@ -105,7 +105,7 @@ def align(before: np.ndarray, after: np.ndarray, tolerance: float) -> Alignment:
     warped, valid = warped_to(before, warp, after.shape[:2])
     lit = _even_light(warped, after, valid)
     still = _stands_still(before, after)
-    if still:
+    if still:  # for speed: flow finds nothing there that moved, of none of 78 real pairs
         return Alignment(warped, lit, warp, valid, 0.0, True, None, matches)
     flow, moved, shift, sure = _parallax(lit, after, valid, tolerance)
     along = moved if still is False else None

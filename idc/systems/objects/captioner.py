@@ -72,6 +72,7 @@ class ObjectsCaptioner(Captioner):
 
     capabilities: frozenset[Capability] = frozenset({"map"})
     compares_parts: bool = True
+    gains_from_batch: bool = False
 
     def __init__(self, config: ObjectsConfig | None = None):
         self._config = config = config or ObjectsConfig()
@@ -81,10 +82,6 @@ class ObjectsCaptioner(Captioner):
     def _detector(self) -> Detector | None:
         """Loaded at the first pair that differs."""
         return None if self._config.detector == NONE else load_detector(self._config.detector, self._config.names)
-
-    def gains_from_batch(self, before: np.ndarray, after: np.ndarray, counted: np.ndarray | None) -> bool:
-        """No pair does: they are described one after the other."""
-        return False
 
     def _describe(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+import pytest
+from PIL import Image, ImageFile
 
 from idc.config import cli
 from idc.data.config import ImportJob, ValidateJob
@@ -65,6 +66,26 @@ def test_leaks_duplicates_and_unreadable_files(tmp_path: Path) -> None:
     text = validation_table(result)
     assert "p1 and p4 share one (train and test)" in text
     assert "NOT fit" in text
+
+
+def test_a_file_in_two_splits_is_a_leak_and_no_near_copy(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    put(tmp_path, {f"{n}.png": encode_png(rng.integers(0, 256, (6, 8, 3), np.uint8)) for n in range(3)})  # type: ignore[arg-type]
+    (tmp_path / "pairs.csv").write_text("pair_id,before,after,split\nt,0.png,1.png,train\nc,0.png,2.png,test")
+    result = check(tmp_path / "pairs.csv").result
+    assert (result.num_leaks, "near copies" in result.warnings) == (1, False)
+
+
+def test_each_image_of_a_pair_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded, load = [], ImageFile.ImageFile.load
+
+    def counted(image: ImageFile.ImageFile) -> Any:
+        decoded.append(image.tile)
+        return load(image)
+
+    monkeypatch.setattr(ImageFile.ImageFile, "load", counted)
+    assert check(source(tmp_path), pictures=0).result.usable_pairs == 3
+    assert sum(map(bool, decoded)) == 6
 
 
 def test_copies_in_another_format_or_size_are_named(tmp_path: Path) -> None:

@@ -199,6 +199,7 @@ DOUBTS = {
         [("red", MIDDLE, 30)], [("red", MIDDLE, 30), ("blue", (160, 140), 22)], None,
         ("appeared", "person", 1, "in the middle"),
     ),
+    "another size": ([("red", MIDDLE, 14)], [("red", MIDDLE, 44)], None, ("moved", "car", 1, "in the middle")),
     "in one view alone": (
         [], [("red", LEFT, 30)], ColourDetector(lone="car"), ("appeared", "region", 1, "on the left"),
     ),
@@ -237,6 +238,35 @@ def test_names_that_are_not_sure_are_said_vaguely(
     if (first, second) == ("dining table", "person"):
         detector.scores = {"person": 0.3}  # what is in front of it may hide it, if it is surely there
     assert described(before, after, detector, names=names).best.caption == sentence
+
+
+class Doubtful(ColourDetector):
+    """Names all things a dog, in each view, and also something else with another score."""
+
+    def __init__(self, other: str, score: float) -> None:
+        super().__init__({"red": "dog"})
+        self._other = other, score
+
+    def _detect(self, image: np.ndarray, view: int) -> Detections:
+        boxes, names, scores = super()._detect(image, view)
+        other, score = self._other
+        twice = np.concatenate([boxes, boxes + 1]), (*names, *(other for _ in names))
+        return Detections(*twice, np.concatenate([scores, np.full_like(scores, score)]))
+
+
+@pytest.mark.parametrize(
+    ("other", "score", "sentence"),
+    [
+        ("cat", 0.4, "A cat or dog has appeared on the left."),
+        ("cat", 0.3, "A dog has appeared on the left."),
+        ("chair", 0.6, "There is now an object on the left."),
+        ("chair", 0.5, "A dog has appeared on the left."),
+    ],
+)
+def test_another_name_of_the_same_thing_makes_it_vague_if_it_is_nearly_as_sure(
+    other: str, score: float, sentence: str
+) -> None:
+    assert described(scene(), scene(("red", LEFT)), Doubtful(other, score)).best.caption == sentence
 
 
 class Fading(ColourDetector):

@@ -13,8 +13,10 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 from sklearn.datasets import load_sample_image
 
+from idc.captioning.objects_config import ObjectsConfig
 from idc.metrics.change_types import says_no_change
 from idc.systems.objects import canvas, drawn_words, exact
+from idc.systems.objects.captioner import ObjectsCaptioner
 from idc.systems.objects.drawn_pairs import exact_canvas
 from idc.systems.objects.exact import IDENTICAL, ONLY_RENDERING, exact_changes
 from idc.systems.objects.pixel_changes import (
@@ -151,6 +153,27 @@ def test_other_colours_and_sizes_are_said_as_such(before: np.ndarray, after: np.
     for claim in changes.claims:
         for box, image in ((claim.box_before, before), (claim.box_after, after)):
             assert box is None or (box[2] <= image.shape[1] and box[3] <= image.shape[0])
+
+
+@pytest.mark.parametrize("below", [0, 1])
+def test_a_strip_next_to_rows_that_changed_is_at_its_side_of_them(below: int) -> None:
+    """Rows are paired with those that they resemble, above and below it."""
+    page = plain(WHITE)
+    page[:, :2, 0] = np.arange(200)[:, None]  # no two rows are equal
+    edited = cv2.rectangle(page.copy(), (100, 90), (120, 109), BLUE, -1)
+    at = 90 + 20 * below
+    after = page_of(edited[:at], plain(RED, height=30), edited[at:])
+    [description] = ObjectsCaptioner(ObjectsConfig(mode="exact", text=False)).describe([page], [after])
+    boxes = {claim.box_after for claim in description.claims or ()}
+    assert boxes == {(0, at, 300, at + 30), (100, 120 - 30 * below, 121, 140 - 30 * below)}
+
+
+def test_a_colour_that_became_several_ones_is_no_other_look_of_the_picture() -> None:
+    """Each part is said, whichever is larger."""
+    after = np.hstack([plain(BLUE, 180), plain(RED, 120)])
+    description = ObjectsCaptioner(ObjectsConfig(text=False)).describe([plain(GREY)], [after])[0]
+    assert "whole picture" not in description.best.caption
+    assert {claim.before for claim in description.claims or ()} == {"light grey"}
 
 
 def page_with_a_picture(light: bool = True) -> np.ndarray:

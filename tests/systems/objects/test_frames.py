@@ -108,6 +108,8 @@ def test_a_dead_frame_and_another_look_of_the_picture_are_what_is_said() -> None
     assert (dead.best.caption, dead.verdict, dead.claims) == ("The image after is black.", "unsure", ())
     assert dead.change_map is not None
     assert dead.change_map.max() > 0.2
+    [exact] = ObjectsCaptioner(ObjectsConfig(mode="exact", text=False)).describe([AFTER], [AFTER * 0])
+    assert exact.verdict == "changed", "which says what differs, whatever the frames show"
     assert (other.verdict, [claim.object for claim in other.claims or ()]) == ("changed", ["picture"])
     assert other.best.caption.startswith("The whole picture changed from colour to black and white;")
 
