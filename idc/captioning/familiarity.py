@@ -43,12 +43,9 @@ each half of these was told apart from 2 on, with room from 4 on."""
 _ENOUGH = 512
 """Pixels of the shorter side that are read; of a larger image only every n-th row and column, for speed."""
 
-Pixels = np.ndarray
-"""uint8 RGB (H, W, 3)."""
 
-
-def statistics(image: Pixels) -> np.ndarray:
-    """The statistics of an image, float64 (D,)."""
+def statistics(image: np.ndarray) -> np.ndarray:
+    """The statistics of an image, uint8 RGB (H, W, 3), as float64 (D,)."""
     import cv2  # not with the settings, for the help of commands
 
     step = max(1, min(image.shape[:2]) // _ENOUGH)
@@ -80,7 +77,7 @@ def statistics(image: Pixels) -> np.ndarray:
     )
 
 
-def pair_statistics(before: Pixels, after: Pixels) -> np.ndarray:
+def pair_statistics(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """The statistics of both images of a pair, float64 (2, D)."""
     return np.stack([statistics(before), statistics(after)])
 
@@ -99,7 +96,7 @@ class Familiarity:
     whitening: np.ndarray
     distances: np.ndarray
 
-    def __call__(self, before: Pixels, after: Pixels) -> float:
+    def __call__(self, before: np.ndarray, after: np.ndarray) -> float:
         return self.share(self.distance(pair_statistics(before, after)))
 
     def share(self, distance: np.ndarray) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from idc.captioning.sources import AUTO, SHIPPED_SATELLITE
 from idc.data.files import Location, locate
 from idc.data.images import ImageError, decode_image, encode_png
 from idc.data.object_store import first_look
-from idc.data.tiff_header import geo_header
+from idc.data.tiff_header import GeoHeader, geo_header
 from idc.systems import untrained_captioner
 from idc.util.option_values import DiskPath
 
@@ -53,16 +54,34 @@ class PairJob(CaptionSettings):
         if not all(Path(path).is_file() or "://" in path for path in (self.before, self.after)):
             return  # which is said without asking the hub for a model
         try:
-            CaptionerLoader(self.chosen_artifact(), self)
+            self.loader  # noqa: B018  # made once, here, where its faults are named
             if self.objects.model_fields_set:
                 untrained_captioner(self.objects)
         except ValueError as error:
             setting = str(error).partition(":")[0].partition(".")[0]
             yield str(error) if setting in type(self).model_fields else f"artifact: {error}"
 
+    @cached_property
+    def headers(self) -> list[GeoHeader]:
+        """The headers of both images, if both are GeoTIFFs; else none."""
+        paths = self.before, self.after
+        if not all(path.lower().endswith((".tif", ".tiff")) for path in paths):
+            return []
+        try:
+            headers = [header for path in paths if (header := geo_header(_file(path).read())) is not None]
+        except OSError:
+            return []
+        return headers if len(headers) == len(paths) else []
+
+    @cached_property
     def chosen_artifact(self) -> str:
         """The artifact, or the one that these images get where none is named."""
-        return self.artifact or (SHIPPED_SATELLITE if _georeferenced(self.before, self.after) else AUTO)
+        return self.artifact or (SHIPPED_SATELLITE if self.headers else AUTO)
+
+    @cached_property
+    def loader(self) -> CaptionerLoader:
+        """Of the captioner; ValueError as of :class:`~idc.captioning.loading.CaptionerLoader`."""
+        return CaptionerLoader(self.chosen_artifact, self)
 
 
 def caption_pair(job: PairJob, geotiffs: ReadGeotiffs | None = None) -> dict[str, Any]:
@@ -77,19 +96,17 @@ def caption_pair(job: PairJob, geotiffs: ReadGeotiffs | None = None) -> dict[str
     if job.map is not None:
         _check_map_file(Path(job.map))
     before, after = names = job.before, job.after
-    artifact = job.chosen_artifact()
-    if _georeferenced(*names) and geotiffs is not None and _has_rasterio(*names):
+    if job.headers and geotiffs is not None and _has_rasterio(job):
         pixels = geotiffs(_file(before).read(), _file(after).read(), names)
     else:
         files, images = zip(*read_images(*names), strict=True)
         pixels = with_frames(Pixels(*images), *files)
     pixels = pixels.counting(read_parts(job.ignore), read_parts(job.only))
     options = DescribeOptions(job.beams, job.candidates, change_map=job.map is not None)
-    loader = CaptionerLoader(artifact, job)
-    [captioned] = describe_batch(loader(), [pixels], [options])
+    [captioned] = describe_batch(job.loader(), [pixels], [options])
     assert captioned.description is not None
     description = with_objects(captioned.description, pixels, objects=job.objects)
-    captioner = description.captioner or artifact
+    captioner = description.captioner or job.chosen_artifact
     if job.map is not None:
         if description.change_map is None:
             raise ValueError(
@@ -99,7 +116,7 @@ def caption_pair(job: PairJob, geotiffs: ReadGeotiffs | None = None) -> dict[str
     return {
         "before": before,
         "after": after,
-        "artifact": loader.folder_of(description),
+        "artifact": job.loader.folder_of(description),
         **description.to_dict(),
         "captioner": captioner,
         **({} if job.map is None else {"map": job.map}),
@@ -138,29 +155,18 @@ def read_images(*paths: str) -> list[tuple[bytes, np.ndarray]]:
     return images
 
 
-def _has_rasterio(*paths: str) -> bool:
+def _has_rasterio(job: PairJob) -> bool:
     """Whether GeoTIFFs are read by the rules of scenes; without rasterio 8-bit ones are images like others, and those
     of other bits or bands a ValueError."""
     if find_spec("rasterio") is not None:
         return True
-    for path in paths:
-        header = geo_header(_file(path).read())
-        assert header is not None
+    for path, header in zip((job.before, job.after), job.headers, strict=True):
         if header.bits > 8 or header.bands > 4:
             raise ValueError(
                 f"{path} is a GeoTIFF of {header.bands} band{'s' * (header.bands > 1)} of {header.bits} bits; "
                 "pip install 'idc[geo]', with which jobs/caption.py --out reads it, or convert it to 8-bit RGB"
             )
     return False
-
-
-def _georeferenced(*paths: str) -> bool:
-    if not all(path.lower().endswith((".tif", ".tiff")) for path in paths):
-        return False
-    try:
-        return all(geo_header(_file(path).read()) is not None for path in paths)
-    except OSError:
-        return False
 
 
 def _file(path: str) -> Location:

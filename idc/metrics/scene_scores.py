@@ -61,7 +61,7 @@ from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.metrics.change_types import named_type
 from idc.metrics.claim_words import COUNT, FEWER, MORE, SIDE, TEXT
 from idc.metrics.claims import Attributes, ObjectClaims, SentenceClaim, read_claims, read_object_claims
-from idc.rendered.captions import ATTRIBUTES, SIDES, holds, on_side, thing_of, went
+from idc.rendered.captions import ATTRIBUTES, SIDES, moved_towards, on_side, relation_holds, thing_of
 from idc.rendered.differences import DIFFERENCES, KINDS, Difference, differences_of
 from idc.rendered.scene import View
 
@@ -347,7 +347,7 @@ def _is_there(claim: SentenceClaim, difference: Difference, truth: TrueDifferenc
     sides = all(any(on_side(side, thing, view, 0.0) for thing, _, view in shown) for side in claim.sides)
     return sides and all(
         any(
-            relation == "near" or holds(relation, thing, thing_of(other), view, 0.0)
+            relation == "near" or relation_holds(relation, thing, thing_of(other), view, 0.0)
             for thing, things, view in shown
             for other in things
             if named <= look_of(other)
@@ -366,7 +366,9 @@ def _true(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) 
     elif difference.kind == "move" and truth.views is not None:
         start, end = thing_of(difference.before[0]), thing_of(difference.after[0])
         old |= {(SIDE, side) for side in SIDES if on_side(side, start, truth.views[0], 0.0)}
-        new |= {(SIDE, side) for side in SIDES if any(went(side, start, end, view, 0.0) for view in truth.views)}
+        new |= {
+            (SIDE, side) for side in SIDES if any(moved_towards(side, start, end, view, 0.0) for view in truth.views)
+        }
     unchecked = {(SIDE, side) for side in SIDES} if truth.views is None else set()
     return claim.old <= old | unchecked and claim.new <= new | unchecked
 

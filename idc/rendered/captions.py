@@ -130,7 +130,7 @@ class SceneDescription:
     side: str | None = None
 
 
-def holds(relation: str, a: SceneObject, b: SceneObject, view: View, margin: float) -> bool:
+def relation_holds(relation: str, a: SceneObject, b: SceneObject, view: View, margin: float) -> bool:
     """Whether ``relation`` holds between ``a`` and ``b`` by more than ``margin``, seen along the ground."""
     (right_x, right_y), (away_x, away_y) = view.ground_axes
     dx, dy = a.x - b.x, a.y - b.y
@@ -158,11 +158,11 @@ def descriptions(
     for anchor in unique_in[0].things:
         names = [s for s in SUBSETS if anchor is not thing and _unique(anchor, s, unique_in)]
         for relation in RELATIONS if names else ():
-            if not all(holds(relation, s.thing, anchor, s.view, CLEAR_OFFSET) for s in holds_in):
+            if not all(relation_holds(relation, s.thing, anchor, s.view, CLEAR_OFFSET) for s in holds_in):
                 continue
             for attributes in SUBSETS:
                 if not any(
-                    holds(relation, other, anchor, s.view, 0.0)
+                    relation_holds(relation, other, anchor, s.view, 0.0)
                     for s in unique_in
                     for other in matching(s.things, s.thing, attributes)
                     if other is not s.thing and other is not anchor
@@ -171,7 +171,7 @@ def descriptions(
     return plain, relational
 
 
-def sights(
+def changed_object_in_views(
     kind: str,
     changed: Sequence[Sequence[SceneObject]],
     images: Sequence[tuple[SceneObject, ...]],
@@ -191,21 +191,21 @@ def sights(
     return (shown if kind in _SAME_LOOK else shown[:1]), shown
 
 
-def pair_sights(pair: PairScene) -> tuple[list[ObjectInView], list[ObjectInView]]:
-    """:func:`sights` of the only difference of a pair."""
+def changed_object_of_pair(pair: PairScene) -> tuple[list[ObjectInView], list[ObjectInView]]:
+    """:func:`changed_object_in_views` of the only difference of a pair."""
     (difference,) = pair.differences
     images = (pair.before, pair.after)
     changed = [
         [things[at] for at in difference[side]] for things, side in zip(images, ("before", "after"), strict=True)
     ]
-    return sights(difference["kind"], changed, images, pair.views)
+    return changed_object_in_views(difference["kind"], changed, images, pair.views)
 
 
 def describable(pair: PairScene) -> bool:
     """Whether the only changed object, if any, has a description by attributes or a relation."""
     if not pair.differences:
         return True
-    unique_in, holds_in = pair_sights(pair)
+    unique_in, holds_in = changed_object_of_pair(pair)
     # what is unique by some attributes is unique by all
     return _unique(unique_in[0].thing, ATTRIBUTES, unique_in) or any(descriptions(unique_in, holds_in))
 
@@ -251,7 +251,7 @@ def find_referring_options(
         return _count_options(difference, images)
     every = zip((difference.before, difference.after), (before, after), images, strict=True)
     changed = [[things[list(side).index(record)] for record in records] for records, side, things in every]
-    unique_in, shown = sights(difference.kind, changed, images, views)
+    unique_in, shown = changed_object_in_views(difference.kind, changed, images, views)
     if difference.kind == "text":
         letters = [record.get("text") for record in (*difference.before, *difference.after)]
         if not all(letters) or letters[0] == letters[1]:
@@ -298,7 +298,7 @@ def _moves(shown: Sequence[ObjectInView]) -> Iterator[tuple[str | None, str]]:
     """Sides that an object has moved to, each with one that it came from, or None."""
     start, end = shown
     for side in SIDES:
-        moved = all(went(side, start.thing, end.thing, sight.view, CLEAR_MOVE) for sight in shown)
+        moved = all(moved_towards(side, start.thing, end.thing, sight.view, CLEAR_MOVE) for sight in shown)
         if moved and on_side(side, end.thing, end.view, CLEAR_SIDE):
             sources: list[str | None] = [
                 source
@@ -317,12 +317,12 @@ def thing_of(record: Record) -> SceneObject:
 
 def on_side(side: str, thing: SceneObject, view: View, margin: float) -> bool:
     """Whether an object is on a side of the picture, by more than ``margin`` from what the camera looks at."""
-    return holds(side, thing, replace(thing, x=view.target[0], y=view.target[1]), view, margin)
+    return relation_holds(side, thing, replace(thing, x=view.target[0], y=view.target[1]), view, margin)
 
 
-def went(side: str, start: SceneObject, end: SceneObject, view: View, margin: float) -> bool:
+def moved_towards(side: str, start: SceneObject, end: SceneObject, view: View, margin: float) -> bool:
     """Whether an object went to a side by more than ``margin``."""
-    return holds(side, end, start, view, margin)
+    return relation_holds(side, end, start, view, margin)
 
 
 def phrase(thing: SceneObject, description: SceneDescription, rng: Any) -> str:

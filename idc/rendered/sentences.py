@@ -19,11 +19,11 @@ from idc.rendered.captions import (
     Record,
     ReferringOptions,
     SceneDescription,
+    changed_object_of_pair,
     describable,
     descriptions,
     find_referring_options,
     noun,
-    pair_sights,
     phrase,
     thing_of,
     word,
@@ -135,7 +135,7 @@ def captions_of_meta(
 def _single_captions(pair: PairScene, count: int, relation_share: float, rng: np.random.Generator) -> list[str]:
     if not pair.differences:
         return _no_change_captions(count, rng)
-    unique_in, shown = pair_sights(pair)
+    unique_in, shown = changed_object_of_pair(pair)
     plain, relational = descriptions(unique_in, shown)
     kind = str(pair.change_type)
     value = getattr(shown[-1].thing, kind) if kind in ("color", "material") else ""

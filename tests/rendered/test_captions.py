@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from idc.rendered.captions import descriptions, pair_sights
+from idc.rendered.captions import changed_object_of_pair, descriptions
 from idc.rendered.draw import draw_scene
 from idc.rendered.scene import PairScene, SceneObject
 from idc.rendered.sentences import captions_of_meta, change_captions
@@ -98,7 +98,7 @@ def twin_scene(*others: SceneObject) -> PairScene:
 def test_a_scene_in_which_nothing_is_unique_is_not_describable():
     twins = [SceneObject("cube", "red", "rubber", "small", 0.35, float(x), 0.0, 0.0) for x in (-2, 2)]
     pair = twin_scene(*twins)
-    assert descriptions(*pair_sights(pair)) == ([], [])
+    assert descriptions(*changed_object_of_pair(pair)) == ([], [])
     meta = {"before": [asdict(thing) for thing in pair.before], "after": [asdict(thing) for thing in pair.after]}
     meta["views"] = [view.record() for view in pair.views]
     assert captions_of_meta(meta, "color", 6, 0.5, np.random.default_rng(0)) == []
@@ -108,5 +108,5 @@ def test_a_relation_that_the_other_view_denies_is_not_used():
     pair = twin_scene(SceneObject("sphere", "green", "metal", "large", 0.7, 1.5, 0.5, 0.0))
     first = pair.views[0]
     opposite = replace(first, origin=(-first.origin[0], -first.origin[1], first.origin[2]))
-    assert descriptions(*pair_sights(pair._replace(views=(first, first))))[1]
-    assert descriptions(*pair_sights(pair._replace(views=(first, opposite))))[1] == []
+    assert descriptions(*changed_object_of_pair(pair._replace(views=(first, first))))[1]
+    assert descriptions(*changed_object_of_pair(pair._replace(views=(first, opposite))))[1] == []

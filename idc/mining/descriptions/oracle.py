@@ -33,7 +33,7 @@ import numpy as np
 from idc.mining.descriptions.config import OracleConfig
 from idc.mining.descriptions.template import PairDescription
 from idc.rendered import captions
-from idc.rendered.captions import ATTRIBUTES, CLEAR_OFFSET, RELATIONS, SYNONYMS, holds
+from idc.rendered.captions import ATTRIBUTES, CLEAR_OFFSET, RELATIONS, SYNONYMS, relation_holds
 from idc.rendered.scene import SceneObject, View
 
 VERBS = ("shows", "depicts", "displays", "presents", "features", "contains", "has", "captures", "illustrates")
@@ -126,7 +126,7 @@ def _links(
 
 
 def _holding(a: SceneObject, b: SceneObject, view: View, margin: float = CLEAR_OFFSET) -> list[str]:
-    return [relation for relation in RELATIONS if holds(relation, a, b, view, margin)]
+    return [relation for relation in RELATIONS if relation_holds(relation, a, b, view, margin)]
 
 
 def _positions(old: SceneObject, new: SceneObject, views: tuple[View, View]) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from idc.mining.descriptions.describing import describe_pairs
 from idc.mining.descriptions.description_statistics import summarise_descriptions
 from idc.mining.descriptions.oracle import EMPTY, describe_by_oracle
 from idc.mining.descriptions.template import PairDescription, parse_description
-from idc.rendered.captions import CLEAR_OFFSET, RELATIONS, holds
+from idc.rendered.captions import CLEAR_OFFSET, RELATIONS, relation_holds
 from idc.rendered.config import RenderConfig
 from idc.rendered.draw import draw_scene
 from idc.rendered.scene import ORDERED_PAIRS, SceneObject, View
@@ -84,7 +84,7 @@ def test_without_noise_every_object_and_relation_is_true() -> None:
                     (SceneObject(**a), SceneObject(**b))
                     for a in things for b in things if look(a) == named[0] and look(b) == named[1] and a is not b
                 ]  # fmt: skip
-                assert any(holds(relation, a, b, view, CLEAR_OFFSET) for a, b in pairs), text
+                assert any(relation_holds(relation, a, b, view, CLEAR_OFFSET) for a, b in pairs), text
                 checked[relation] += 1
     assert set(checked) == set(RELATIONS)
 
