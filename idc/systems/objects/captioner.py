@@ -30,11 +30,10 @@ from idc.captioning.contract import (
 from idc.captioning.objects_config import NONE, ObjectsConfig
 from idc.data.remote_copies import cache_root
 from idc.systems import REGIONS
-from idc.systems.objects.canvas import canvas_of
+from idc.systems.objects.canvas import canvas_of, exact_canvas, is_flat
 from idc.systems.objects.claims import Changes, Named, object_claims
 from idc.systems.objects.comparison import compare
 from idc.systems.objects.detectors import Detector, detector_identity, embedded_installed, load_detector
-from idc.systems.objects.drawn_pairs import exact_canvas, is_flat
 from idc.systems.objects.exact import exact_changes
 from idc.systems.objects.frames import dead_frame, exposed, other_colours, thumbnail
 from idc.systems.objects.geometry import around, shifted_box, slices_of

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from idc.systems.objects.geometry import PixelBox, around, box_iou, boxes_overlap
-from idc.systems.objects.pixel_changes import codes_of
-from idc.systems.objects.text import lines_on, words_on_line
+from idc.systems.objects.geometry import PixelBox, around, box_iou, boxes_overlap, shifted_box, slices_of
+from idc.systems.objects.recolouring import codes_of
+from idc.systems.objects.text import Word, box_of, lines_on, words_on_line
 
 _MOST_READ = 10
 """Clusters in which words are read, the largest first ..."""
@@ -34,20 +34,13 @@ _SMALLEST_LETTER = 3
 """Pixels that a cluster has at least in either direction for words to be in it."""
 
 
-class DrawnWord(NamedTuple):
-    text: str
-    key: str
-    box: PixelBox
-    confidence: float
-
-
 class DrawnWords(NamedTuple):
     """What is read in a cluster before and after: words with a pixel that differs."""
 
-    before: list[DrawnWord]
-    after: list[DrawnWord]
+    before: list[Word]
+    after: list[Word]
 
-    def changed(self) -> tuple[list[DrawnWord], list[DrawnWord]]:
+    def changed(self) -> tuple[list[Word], list[Word]]:
         """The words that the other image has not, or less often; none if only the gaps were read otherwise."""
         keys = [[word.key for word in words] for words in self]
         if "".join(keys[0]) == "".join(keys[1]):
@@ -56,26 +49,38 @@ class DrawnWords(NamedTuple):
 
 
 class WordReader:
-    """What may still be read of a pair, and the number of clusters that were left out for it."""
+    """What may still be read of a pair, and the number of parts that were left out for it."""
 
-    def __init__(self) -> None:
-        self.clusters, self.lines, self.pixels, self.skipped = _MOST_READ, _MOST_LINES, _MOST_PIXELS, 0
+    def __init__(self, reads_text: bool) -> None:
+        self.reads_text, self.skipped = reads_text, 0
+        self.clusters, self.lines, self.pixels = _MOST_READ, _MOST_LINES, _MOST_PIXELS
 
-    def reads(self, box: PixelBox) -> bool:
-        """Whether there is room to read a part, which then takes up a place; not where no letter fits in."""
-        if min(box[2] - box[0], box[3] - box[1]) < _SMALLEST_LETTER:
-            return False
-        room = min(self.clusters, self.lines, self.pixels) > 0
-        self.clusters -= room
-        self.skipped += not room
-        return room
+    def words_of(self, before: np.ndarray, after: np.ndarray, box: PixelBox, mask: np.ndarray) -> DrawnWords:
+        """The words with a pixel of a cluster, which is a mask (h, w) of a box; none where no letter fits in."""
+        nothing = DrawnWords([], [])
+        if not self.reads_text or min(mask.shape) < _SMALLEST_LETTER:
+            return nothing
+        if min(self.clusters, self.lines, self.pixels) <= 0:
+            self.skipped += 1
+            return nothing
+        self.clusters -= 1
+
+        def differs(area: PixelBox) -> bool:
+            return bool(mask[slices_of(shifted_box(area, -box[0], -box[1]))].any())
+
+        words = DrawnWords(*self.words((before, after), _box_of_words(before, after, box), differs))
+        texts = ["".join(filter(str.isalnum, "".join(word.text for word in side))) for side in words]
+        is_icon = max(map(len, texts)) < 2 and not any(map(str.isdigit, texts))  # one that looks like a letter
+        return nothing if is_icon else words
 
     def words(
         self, images: Sequence[np.ndarray], box: PixelBox, wanted: Callable[[PixelBox], bool]
-    ) -> list[list[DrawnWord]]:
+    ) -> list[list[Word]]:
         """The words in a box of both images that are wanted, and those that are in their place on the other image.
         Where that is too much, of the lines at the top, the same ones of both: a line that is read on one of them alone
         would be gone."""
+        if not self.reads_text:
+            return [[] for _ in images]
         left, top, right, bottom = box
         scale = next((scale for height, scale in _ENLARGED if bottom - top <= height), 1.0)
         end = min(bottom, top + int(self.pixels / (2 * scale**2 * (right - left))))
@@ -85,9 +90,8 @@ class WordReader:
             self.skipped += 1
             return [[] for _ in images]
 
-        def original(corners: np.ndarray) -> PixelBox:
-            x, y = ((np.reshape(corners, (-1, 2)) - _MARGIN) / scale + (left, top)).T
-            return max(int(x.min()), 0), max(int(y.min()), 0), int(np.ceil(x.max())), int(np.ceil(y.max()))
+        def original(corners: np.ndarray) -> np.ndarray:
+            return (corners - _MARGIN) / scale + (left, top)
 
         parts = [
             # In its own colour around: letters at the edge are read better.
@@ -97,7 +101,7 @@ class WordReader:
             )
             for image in images
         ]  # fmt: skip
-        sides = [[(original(line), line) for line in lines_on(part)] for part in parts]
+        sides = [[(box_of(original(line)), line) for line in lines_on(part)] for part in parts]
         boxes = [area for lines in sides for area, _ in lines if wanted(area)]
         sides = [[entry for entry in lines if any(boxes_overlap(entry[0], box) for box in boxes)] for lines in sides]
         ends = sorted(area[3] for lines in sides for area, _ in lines)
@@ -107,21 +111,15 @@ class WordReader:
         self.lines -= min(len(ends), self.lines)
         words = [
             [
-                (original(word.corners), word)
+                word._replace(corners=original(word.corners))
                 for area, line in lines
                 if area[3] <= limit
                 for word in words_on_line(part, line)
             ]
             for part, lines in zip(parts, sides, strict=True)
         ]
-        boxes = [area for side in words for area, _ in side if wanted(area)]
-        return [
-            [
-                DrawnWord(word.text, word.key, area, word.confidence)
-                for area, word in side if any(_in_place(area, box) for box in boxes)
-            ]
-            for side in words
-        ]  # fmt: skip
+        boxes = [word.box for side in words for word in side if wanted(word.box)]
+        return [[word for word in side if any(_in_place(word.box, box) for box in boxes)] for side in words]
 
 
 def _in_place(box: PixelBox, other: PixelBox) -> bool:
@@ -129,7 +127,7 @@ def _in_place(box: PixelBox, other: PixelBox) -> bool:
     return box_iou(box, other) > _SHORTENED
 
 
-def _without(words: list[DrawnWord], keys: list[str]) -> list[DrawnWord]:
+def _without(words: list[Word], keys: list[str]) -> list[Word]:
     """The words whose keys are not among these, or less often."""
     left, remaining = Counter(keys), []
     for word in words:
@@ -139,7 +137,7 @@ def _without(words: list[DrawnWord], keys: list[str]) -> list[DrawnWord]:
     return remaining
 
 
-def box_of_words(before: np.ndarray, after: np.ndarray, box: PixelBox) -> PixelBox:
+def _box_of_words(before: np.ndarray, after: np.ndarray, box: PixelBox) -> PixelBox:
     """The box, extended to whole letters and words: up and down to an even row, left and right to an even gap."""
     left, top, right, bottom = box
     height, width = before.shape[:2]

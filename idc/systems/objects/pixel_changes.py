@@ -15,6 +15,7 @@ import cv2
 import numpy as np
 
 from idc.systems.objects.geometry import PixelBox, around, around_all, bounds_of, box_area, shifted_box, slices_of
+from idc.systems.objects.recolouring import codes_of
 
 _JOINED = (14, 9)
 """Different pixels at most this far apart, across and down, are of one cluster: letters of a line, lines of a text."""
@@ -37,8 +38,6 @@ _SMALLEST_EVEN = 16
 """Pixels of the smallest such area."""
 _PATCH = (12, 8)
 """Width and height of the patches by which moved content is recognised: two small letters."""
-_STRIP = 512
-"""Rows whose patches are hashed at once."""
 _MIN_VOTES = 24
 """Patches that must have moved by the same distance."""
 _APART = (48, 32)
@@ -105,11 +104,6 @@ def _neighbours(values: np.ndarray) -> Iterator[np.ndarray]:
     height, width = values.shape
     for y, x in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1), (2, 2)):
         yield padded[y : y + height, x : x + width]
-
-
-def codes_of(image: np.ndarray) -> np.ndarray:
-    """The colour of each pixel as one number."""
-    return cv2.cvtColor(image, cv2.COLOR_RGB2RGBA).view(np.uint32)[..., 0]
 
 
 def largest_channel(values: np.ndarray) -> np.ndarray:
@@ -186,33 +180,20 @@ def _equal_patches(before: np.ndarray, after: np.ndarray, different: np.ndarray)
         detailed, near = (
             cv2.dilate(mask.astype(np.uint8), kernel, anchor=(0, 0)) > 0 for mask in (_detail(image), different)
         )
-        inside = (detailed & near)[: 1 - _PATCH[1], : 1 - _PATCH[0]]
-        points, hashes = [np.zeros((0, 2), int)], [np.zeros(0, np.uint64)]
-        for top in range(0, len(inside), _STRIP):  # hashes are of eight bytes a pixel
-            y, x = np.nonzero(inside[top : top + _STRIP])
-            if len(y):
-                hashes.append(_window_codes(image[top : top + _STRIP + _PATCH[1] - 1])[y, x])
-                points.append(np.stack([x, y + top], axis=1))
-        codes, first, counts = np.unique(np.concatenate(hashes), return_index=True, return_counts=True)
-        sides.append((codes[counts == 1], np.concatenate(points)[first[counts == 1]]))
+        y, x = np.nonzero((detailed & near)[: 1 - _PATCH[1], : 1 - _PATCH[0]])
+        codes, first, counts = np.unique(_patch_keys(image)[y, x], return_index=True, return_counts=True)
+        sides.append((codes[counts == 1], np.stack([x, y], axis=1)[first[counts == 1]]))
     _, here, there = np.intersect1d(sides[0][0], sides[1][0], assume_unique=True, return_indices=True)
     return sides[0][1][here], sides[1][1][there]
 
 
-def _window_codes(image: np.ndarray) -> np.ndarray:
-    """A hash of the patch at the right and below each pixel at which a whole one fits."""
-    factors = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9  # odd, so that they have inverses modulo 2 ** 64
-    code: np.ndarray = codes_of(image) * np.uint64(factors[0])
-    code ^= code >> np.uint64(29)
-    # Across, then down: polynomials in a factor, as differences of sums from the edge.
-    for length, factor in zip(_PATCH, factors, strict=True):
-        powers, inverses = (
-            np.cumprod(np.full(code.shape[1], base, np.uint64)) for base in (factor, pow(factor, -1, 1 << 64))
-        )
-        sums = np.cumsum(code * powers, axis=1, dtype=np.uint64)
-        sums = np.pad(sums, ((0, 0), (1, 0)))
-        code = ((sums[:, length:] - sums[:, :-length]) * inverses[: max(code.shape[1] - length + 1, 0)]).T
-    return code
+def _patch_keys(image: np.ndarray) -> np.ndarray:
+    """A number for the patch at the right and below each pixel: the same for equal ones, and by chance alone for
+    others. Sums of products of integers below 2 ** 53, which float64 has exactly."""
+    rng = np.random.default_rng(0)
+    colours = (codes_of(image) * np.uint32(0x9E3779B1) >> np.uint32(12)).astype(np.float64)
+    across, down = (rng.integers(1 << 12, size=length).astype(np.float64) for length in _PATCH)
+    return cv2.sepFilter2D(colours, cv2.CV_64F, across, down, anchor=(0, 0))
 
 
 def _moved_here(before: np.ndarray, after: np.ndarray, by: tuple[int, int]) -> np.ndarray:

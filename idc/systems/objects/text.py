@@ -16,7 +16,7 @@ import numpy as np
 
 from idc.captioning.contract import Claim, ClaimKind
 from idc.systems.objects.alignment import warped_to
-from idc.systems.objects.geometry import Box, box_area, box_iou, boxes_overlap, warped_box
+from idc.systems.objects.geometry import Box, PixelBox, box_area, box_iou, boxes_overlap, warped_box
 from idc.systems.objects.wording import quoted, where_of
 
 _SIDE = 2048
@@ -79,6 +79,11 @@ class Word(NamedTuple):
     def key(self) -> str:
         """Equal for two readings of the same word."""
         return _key(self.text)
+
+    @property
+    def box(self) -> PixelBox:
+        """The pixels of its quadrilateral."""
+        return box_of(self.corners)
 
 
 class WordChange(NamedTuple):
@@ -386,6 +391,12 @@ def _around(points: Sequence[np.ndarray]) -> Box:
     both = np.concatenate(points)
     (left, top), (right, bottom) = both.min(axis=0), both.max(axis=0)
     return float(left), float(top), float(right), float(bottom)
+
+
+def box_of(corners: np.ndarray) -> PixelBox:
+    """The pixels of a quadrilateral (4, 2)."""
+    x, y = corners.T
+    return max(int(x.min()), 0), max(int(y.min()), 0), int(np.ceil(x.max())), int(np.ceil(y.max()))
 
 
 def _pixels(box: Box, size: tuple[int, int]) -> tuple[int, int, int, int]:
