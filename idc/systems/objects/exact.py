@@ -32,9 +32,7 @@ from idc.systems.objects.pixel_changes import (
     clusters_of,
     different_pixels,
     largest_channel,
-    together,
     unmoved_pixels,
-    whole_moves,
 )
 from idc.systems.objects.recolouring import Colour, RecolouredPixels, codes_of, main_colour, names_of
 from idc.systems.objects.text import Word
@@ -105,10 +103,8 @@ def exact_changes(before: np.ndarray, after: np.ndarray, canvas: PairCanvas, rea
     different = different_pixels(repainted.before, canvas.after)
     reader = WordReader(read_text)
     said = [_strip_claim((before, after)[strip.side], strip, reader) for strip in canvas.strips[:_MOST_LISTED]]
-    moves = whole_moves(repainted.before, canvas.after, different)
-    unmoved, moves = unmoved_pixels(repainted.before, canvas.after, different, moves)
+    unmoved, moves = unmoved_pixels(repainted.before, canvas.after, different)
     labels, boxes = clusters_of(unmoved)
-    moves = together(moves)
     traces = np.bincount(labels.ravel(), minlength=len(boxes) + 1) <= _TRACE
     clusters = [
         _Cluster(box, number, labels, canvas.where(box))

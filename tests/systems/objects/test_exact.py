@@ -15,18 +15,18 @@ from sklearn.datasets import load_sample_image
 
 from idc.metrics.changes import says_no_change
 from idc.systems.objects import canvas, drawn_words, exact
-from idc.systems.objects.drawn_pairs import exact_canvas
+from idc.systems.objects.canvas import exact_canvas
 from idc.systems.objects.exact import IDENTICAL, ONLY_RENDERING, exact_changes
 from idc.systems.objects.pixel_changes import (
     _PATCH,
     Move,
     _equal_patches,
+    _together,
     anti_aliased,
     clusters_of,
     different_pixels,
     is_lossy,
-    moves_between,
-    together,
+    unmoved_pixels,
 )
 from tests.systems.objects.test_regions import ground, with_disk
 
@@ -172,7 +172,7 @@ def test_a_theme_is_seen_on_a_page_with_a_picture_and_a_thing_of_another_colour_
 
 
 def test_of_too_many_rows_those_that_differ_most_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canvas, "_MOST_PIXELS", 640 * 130)
+    monkeypatch.setattr(canvas, "_MOST_PIXELS", 640 * 170)
     after = changed("rectangle", (40, 100, 239, 139), fill=BLUE)
     after[300:330, 100:110] = RED
     changes = compared(after)
@@ -263,7 +263,7 @@ def test_moves_by_a_pixel_more_or_less_are_one() -> None:
     """Rows of a page, whose distances are rounded, and something that moved sideways."""
     rows = [Move((0, 24 + at), (0, 30 * at, 90, 30 * at + 9), (0, 24 + 31 * at, 90, 33 + 31 * at)) for at in range(2)]
     other = Move((24, 0), (100, 0, 104, 4), (124, 0, 128, 4))
-    assert together([other, *rows]) == [Move((0, 24), (0, 0, 90, 39), (0, 24, 90, 64)), other]
+    assert _together([other, *rows]) == [Move((0, 24), (0, 0, 90, 39), (0, 24, 90, 64)), other]
 
 
 def test_at_most_three_clauses_are_said_and_all_claims_are_listed() -> None:
@@ -417,7 +417,7 @@ def test_patches_are_those_of_a_search_by_their_bytes() -> None:
     assert expected <= actual  # a patch at the edge of a plain one has detail beside it
     assert len(expected) > 1000
     assert len(actual) < 1.1 * len(expected)
-    assert {move.by for move in moves_between(before, after, different)} == {(0, -24)}
+    assert {move.by for move in unmoved_pixels(before, after, different)[1]} == {(0, -24)}
 
 
 def test_anti_aliasing_is_that_of_pixelmatch() -> None:
