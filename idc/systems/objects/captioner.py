@@ -37,8 +37,9 @@ from idc.systems.objects.detectors import Detector, detector_identity, embedded_
 from idc.systems.objects.exact import exact_changes
 from idc.systems.objects.frames import dead_frame, exposed, other_colours, thumbnail
 from idc.systems.objects.geometry import around, shifted_box, slices_of
+from idc.systems.objects.reading import reads_text
 from idc.systems.objects.region_claims import other_regions, region_claims
-from idc.systems.objects.text import reads_text, word_claims
+from idc.systems.objects.text import word_claims
 from idc.systems.objects.wording import (
     INCOMPARABLE,
     OBJECT,

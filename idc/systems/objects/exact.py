@@ -17,7 +17,6 @@ import numpy as np
 
 from idc.captioning.contract import Candidate, Claim, ClaimKind, Description, Region
 from idc.systems.objects.canvas import ExtraStrip, PairCanvas
-from idc.systems.objects.drawn_words import DrawnWords, WordReader
 from idc.systems.objects.geometry import (
     PixelBox,
     around,
@@ -34,8 +33,8 @@ from idc.systems.objects.pixel_changes import (
     largest_channel,
     unmoved_pixels,
 )
+from idc.systems.objects.reading import DrawnWords, Word, WordReader
 from idc.systems.objects.recolouring import Colour, RecolouredPixels, codes_of, main_colour, names_of
-from idc.systems.objects.text import Word
 from idc.systems.objects.wording import MIXED, colour_of, quoted, sampled, where_of, with_article, words_clause
 
 IDENTICAL = "The two images are identical."

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 from sklearn.datasets import load_sample_image
 
 from idc.metrics.changes import says_no_change
-from idc.systems.objects import canvas, drawn_words, exact
+from idc.systems.objects import canvas, exact, reading
 from idc.systems.objects.canvas import exact_canvas
 from idc.systems.objects.exact import IDENTICAL, ONLY_RENDERING, exact_changes
 from idc.systems.objects.pixel_changes import (
@@ -197,7 +197,7 @@ def test_words_of_a_strip_are_quoted_and_what_else_changed_is_at_its_place_on_ei
 
 
 def test_strips_beyond_what_is_read_are_said_without_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawn_words, "_MOST_PIXELS", 1)
+    monkeypatch.setattr(reading, "_MOST_PIXELS", 1)
     after = page_of(PAGE[:60], page_with(16, "Terms and privacy")[370:400], PAGE[60:])
     assert compared(after, PAGE, read_text=True).objects_text == (
         "A strip of 640 x 30 px was added at the top, and everything below moved down by 30 px. "
@@ -319,7 +319,7 @@ def test_words_are_read_up_to_a_bound_and_what_was_left_out_is_said(
     bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a large and a small part; each side of a part is one line."""
-    monkeypatch.setattr(drawn_words, bound, {"_MOST_READ": 1, "_MOST_LINES": 2, "_MOST_PIXELS": 70_000}[bound])
+    monkeypatch.setattr(reading, bound, {"_MOST_READ": 1, "_MOST_LINES": 2, "_MOST_PIXELS": 70_000}[bound])
     pages = [page_with(40, text) for text in ("Log in", "Sign up")]
     pages[1][90:104, 20:120] = np.array(screen(("Window 21.50", *ROWS[1:])))[90:104, 20:120]
     changes = compared(pages[1], pages[0], read_text=True)
