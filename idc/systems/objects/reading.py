@@ -44,6 +44,8 @@ _SHORTENED = 0.3
 """Intersection over union of the boxes of a word and of what is left of it, or replaces it."""
 _MARGIN = 12
 """Pixels around what is read."""
+_AT_BORDER = 3
+"""Pixels by which boxes of words are not exact."""
 _MOST_EXTENDED = (160, 24)
 """Pixels by which a cluster is extended at most, across and down, to the whole of a word of which a part differs."""
 _SMALLEST_LETTER = 3
@@ -285,9 +287,9 @@ def _in_place(box: PixelBox, other: PixelBox) -> bool:
 
 def _is_cut(image: np.ndarray, box: PixelBox) -> bool:
     """Whether the image's border goes through a word, whose box is at it."""
-    height, width = image.shape[:2]
-    part = codes_of(np.ascontiguousarray(image[slices_of(box)]))
-    at_border = box[1] <= 0, box[3] >= height, box[0] <= 0, box[2] >= width
+    left, top, right, bottom = around(box, _AT_BORDER, image.shape)
+    part = codes_of(np.ascontiguousarray(image[top:bottom, left:right]))
+    at_border = top == 0, bottom == image.shape[0], left == 0, right == image.shape[1]
     edges = part[0], part[-1], part[:, 0], part[:, -1]
     return any(near and bool((edge != edge[0]).any()) for near, edge in zip(at_border, edges, strict=True))
 

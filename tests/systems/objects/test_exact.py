@@ -223,6 +223,37 @@ def test_of_a_number_in_a_cell_the_whole_is_read_and_words_that_deny_a_change_ar
     assert "No changes" in changes.objects_text
 
 
+def test_words_are_where_they_are_and_not_where_their_surroundings_changed() -> None:
+    """A chart came with a label in its corner: one clause, and a claim on the label at its place."""
+    image = screen()
+    draw = ImageDraw.Draw(image)
+    draw.rectangle((20, 240, 400, 470), fill=(217, 241, 237))
+    draw.text((30, 250), "Sales 2026", fill=BLACK, font=ImageFont.load_default(16))
+    changes = compared(np.array(image), read_text=True)
+    look, words = sorted(changes.claims, key=lambda claim: claim.object)
+    assert changes.objects_text == (
+        'A #d9f1ed area of 381 x 231 px appeared at the bottom left with the words "Sales 2026".'
+    )
+    assert (look.object, words.object, words.after) == ("region", "words", "Sales 2026")
+    assert words.box_after is not None
+    assert np.abs(np.subtract(words.box_after, (30, 253, 108, 265))).max() < 10
+
+
+def test_words_that_the_border_cuts_are_not_quoted() -> None:
+    page = page_with(24, "Harbour Invoice Window")[:, 300:497]
+    changes = compared(page, np.array(screen())[:, 300:497], read_text=True)
+    assert [claim.after for claim in changes.claims if claim.object == "words"] == ["Harbour Invoice"]
+
+
+def test_what_has_many_colours_is_said_with_their_mean_or_lightness() -> None:
+    shades = np.linspace(0, 40, 120)[None, :, None]
+    pages = [np.array(screen()) for _ in range(3)]
+    for page, colour in zip(pages, ((40, 60, 180), (60, 80, 210), (190, 40, 40)), strict=True):
+        page[400:440, 100:220] = shades + colour
+    assert compared(pages[1], pages[0]).objects_text == "A region of 120 x 40 px at the bottom left became lighter."
+    assert compared(pages[2], pages[0]).objects_text.endswith(" at the bottom left changed from blue to red.")
+
+
 @pytest.mark.parametrize("at", [1, 4])
 def test_a_row_that_is_added_or_gone_moves_all_below(at: int) -> None:
     more = np.array(screen((*ROWS[:at], "Signal 501.20", *ROWS[at:])))
