@@ -39,12 +39,10 @@ from idc.systems.objects.wording import MIXED, colour_of, quoted, sampled, where
 
 IDENTICAL = "The two images are identical."
 ONLY_RENDERING = "No visible change: the images are the same up to anti-aliasing and compression."
-_SAID = 0.01
-"""Share of the picture from which another colour is said, ..."""
+_SAID, _WHOLE = 0.01, 0.95
+"""Shares of the picture from which another colour is said, and is that of the whole."""
 _ROUNDING = 2
 """Levels in 255 by which colours differ that were converted in another way."""
-_WHOLE = 0.95
-"""... and from which it is that of the whole."""
 _STRIPS = "row", "column"
 """What a strip of rows or columns is called in claims."""
 _PLAIN_STRIP = 0.995

@@ -29,7 +29,7 @@ letters have up to 0.16, the digits around a `1` or a full stop up to 0.27, and 
 _INK = 0.3
 """Share of the contrast from which a column of pixels has ink."""
 _READ = 0.8
-"""Smallest mean confidence of a line: less has what is read into textures, ..."""
+"""Smallest mean confidence of a line: less has what is read into textures."""
 _ALIKE = str.maketrans("01i25|", "ollzsl")
 """Characters that the reader takes for others of the same shape (after lower case)."""
 _MOST_READ = 10
@@ -266,29 +266,23 @@ class WordReader:
         self.lines -= min(len(ends), self.lines)
         words = [
             [
-                word._replace(corners=original(word.corners))
+                word
                 for area, line in lines
                 if area[3] <= limit
-                for word in words_on_line(part, line)
+                for each in words_on_line(part, line)
+                if not _is_cut(image, (word := each._replace(corners=original(each.corners))).box)
             ]
-            for part, lines in zip(parts, sides, strict=True)
-        ]
-        words = [
-            [word for word in side if not _is_cut(image, word.box)] for image, side in zip(images, words, strict=True)
+            for image, part, lines in zip(images, parts, sides, strict=True)
         ]
         boxes = [word.box for side in words for word in side if wanted(word.box)]
-        return [[word for word in side if any(_in_place(word.box, box) for box in boxes)] for side in words]
-
-
-def _in_place(box: PixelBox, other: PixelBox) -> bool:
-    """Whether two words begin or end together, or one is in the place of the other one."""
-    return box_iou(box, other) > _SHORTENED
+        # Two words begin or end together, or one is in the place of the other one.
+        return [[word for word in side if any(box_iou(word.box, box) > _SHORTENED for box in boxes)] for side in words]
 
 
 def _is_cut(image: np.ndarray, box: PixelBox) -> bool:
     """Whether the image's border goes through a word, whose box is at it."""
     left, top, right, bottom = around(box, _AT_BORDER, image.shape)
-    part = codes_of(np.ascontiguousarray(image[top:bottom, left:right]))
+    part = codes_of(image[top:bottom, left:right])
     at_border = top == 0, bottom == image.shape[0], left == 0, right == image.shape[1]
     edges = part[0], part[-1], part[:, 0], part[:, -1]
     return any(near and bool((edge != edge[0]).any()) for near, edge in zip(at_border, edges, strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import cv2
@@ -39,7 +40,7 @@ _SHORT_SIDE = 256
 _MARGIN = 16
 """Smallest margin around a part, where its line may continue."""
 _SURE = 0.9
-"""... and of a word that is quoted."""
+"""Smallest mean confidence of a word that is quoted."""
 _SHORTEST = 3
 """Smallest number of letters and digits that appear, are gone, or are quoted without the words beside them."""
 _QUOTED = 6
@@ -328,13 +329,12 @@ def difference_of_letters(before: np.ndarray, after: np.ndarray, quad: np.ndarra
     height, width = first.shape
     contrast = max(first.std(), second.std(), 1.0)
     best = np.inf
-    for y in range(2 * _SHIFT + 1):
-        for x in range(2 * _SHIFT + 1):
-            pair = [
-                (patch - patch.mean()) / max(patch.std(), contrast / 3)
-                for patch in (first, second[y : y + height, x : x + width])
-            ]
-            windows = cv2.blur((pair[0] - pair[1]) ** 2 / 2, (_LETTER // 2, _LETTER))
-            middle = windows[_LETTER // 2, _LETTER // 4 : max(width - _LETTER // 4, _LETTER // 4) + 1]
-            best = min(best, float(middle.max()))
+    for y, x in product(range(2 * _SHIFT + 1), repeat=2):
+        pair = [
+            (patch - patch.mean()) / max(patch.std(), contrast / 3)
+            for patch in (first, second[y : y + height, x : x + width])
+        ]
+        windows = cv2.blur((pair[0] - pair[1]) ** 2 / 2, (_LETTER // 2, _LETTER))
+        middle = windows[_LETTER // 2, _LETTER // 4 : max(width - _LETTER // 4, _LETTER // 4) + 1]
+        best = min(best, float(middle.max()))
     return best
