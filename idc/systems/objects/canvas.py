@@ -218,8 +218,8 @@ def _placed(first: np.ndarray, second: np.ndarray) -> Lines:
     excess, least = widths[0] - widths[1], min(widths)
 
     def equal_rows(starts: tuple[int, int]) -> float:
-        keys = (_line_keys(side[:, at : at + least]) for side, at in zip((first, second), starts, strict=True))
-        return float(np.isin(*keys).mean())
+        keys = [_line_keys(side[:, at : at + least]) for side, at in zip((first, second), starts, strict=True)]
+        return float(np.isin(keys[0], keys[1]).mean())
 
     starts = max(((max(at, 0), max(-at, 0)) for at in (0, excess // 2, excess)), key=equal_rows)
     columns = np.arange(max(widths))

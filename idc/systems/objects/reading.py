@@ -62,7 +62,7 @@ class Word(NamedTuple):
     @property
     def key(self) -> str:
         """Equal for two readings of the same word."""
-        return key_of(self.text)
+        return word_key(self.text)
 
     @property
     def box(self) -> PixelBox:
@@ -152,7 +152,7 @@ def box_of(corners: np.ndarray) -> PixelBox:
     return max(int(x.min()), 0), max(int(y.min()), 0), int(np.ceil(x.max())), int(np.ceil(y.max()))
 
 
-def key_of(words: str) -> str:
+def word_key(words: str) -> str:
     """Equal for two readings of the same words."""
     return words.lower().strip(string.punctuation).translate(_ALIKE)
 

@@ -14,7 +14,7 @@ import numpy as np
 from idc.captioning.contract import Claim, ClaimKind
 from idc.systems.objects.alignment import warped_to
 from idc.systems.objects.geometry import Box, box_area, box_cover, box_iou, warped_box
-from idc.systems.objects.reading import Word, cut_out, flattened, key_of, lines_on, words_on_line
+from idc.systems.objects.reading import Word, cut_out, flattened, lines_on, word_key, words_on_line
 from idc.systems.objects.wording import quoted, where_of
 
 _SIDE = 2048
@@ -253,11 +253,11 @@ def _once(changes: list[WordChange]) -> list[WordChange]:
 
 def _without_moved(changes: list[WordChange]) -> list[WordChange]:
     """Words that are at another position afterwards are neither gone nor new."""
-    befores = Counter(key_of(change.before) for change in changes if change.before)
-    moved = befores & Counter(key_of(change.after) for change in changes if change.after)
+    befores = Counter(word_key(change.before) for change in changes if change.before)
+    moved = befores & Counter(word_key(change.after) for change in changes if change.after)
     left = []
     for change in changes:
-        before, after = ("" if words and moved[key_of(words)] else words for words in (change.before, change.after))
+        before, after = ("" if words and moved[word_key(words)] else words for words in (change.before, change.after))
         if before != "" or after != "":
             left.append(change._replace(before=before, after=after))
     return left
