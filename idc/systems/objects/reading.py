@@ -123,10 +123,14 @@ def _has_wide_gap(patch: np.ndarray, letters: str, centres: np.ndarray, blank: n
     inked = np.flatnonzero(ink.any(axis=0))
     on_ink = inked[np.abs(inked[:, None] - centres * patch.shape[1]).argmin(axis=0)]
     gaps = np.array([np.diff(inked[(inked >= a) & (inked <= b)], prepend=a).max() for a, b in pairwise(on_ink)])
-    least = np.array([
-        np.inf if letter in ".,:;" else _IN_NUMBER if letter.isdigit() and other in "0123456789.,:" else _BLANK
-        for other, letter in pairwise(letters)
-    ])  # fmt: skip
+    least = np.array(
+        [
+            # Between two letters the reader sees blanks, and before these signs there is none.
+            np.inf if letter in ".,:;" or (letter + other).isalpha()
+            else _IN_NUMBER if letter.isdigit() and other in "0123456789.,:" else _BLANK
+            for other, letter in pairwise(letters)
+        ]
+    )  # fmt: skip
     least = np.median(gaps[~blank]) + least * np.ptp(np.flatnonzero(ink.any(axis=1)))
     return gaps >= np.maximum(least, _LIKE_BLANKS * np.median(gaps[blank]) if blank.any() else 0)
 

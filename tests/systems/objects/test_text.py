@@ -76,7 +76,7 @@ def test_words_that_changed_are_read(before: str, after: str, letter: int, width
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("No. 1", 12), ("No. 1", 30), ("Tel. 555 0117", 36), ("88.10", 24), ("17:15:11", 30)],
+    [("No. 1", 12), ("No. 1", 30), ("Tel. 555 0117", 36), ("88.10", 24), ("17:15:11", 30), ("until it will", 16)],
 )
 def test_blanks_that_the_reader_leaves_out_are_seen_in_the_gaps_between_letters(text: str, size: int) -> None:
     page = Image.new("RGB", (400, 3 * size), (255, 255, 255))
