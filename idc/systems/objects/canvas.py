@@ -1,5 +1,6 @@
-"""Two drawn images of any sizes on one canvas, line by line: nothing is stretched. Equal rows are found first, as by
-`diff` in texts; rows between them are paired, or are a strip that one image alone has. So are columns.
+"""Which pairs are compared pixel by pixel, for what they are, and both images of one on a canvas, line by line: nothing
+is stretched. Equal rows are found first, as by `diff` in texts; rows between them are paired, or are a strip that one
+image alone has. So are columns.
 
 Images are uint8 RGB (H, W, 3); boxes are (left, top, right, bottom), right and bottom the first ones outside.
 """
@@ -7,24 +8,36 @@ Images are uint8 RGB (H, W, 3); boxes are (left, top, right, bottom), right and 
 from __future__ import annotations
 
 from difflib import SequenceMatcher
-from itertools import product
+from itertools import product, zip_longest
 from typing import NamedTuple
 
+import cv2
 import numpy as np
 
+from idc.systems.objects.frames import is_dark
 from idc.systems.objects.geometry import PixelBox, box_area, slices_of
-from idc.systems.objects.pixel_changes import codes_of
-from idc.systems.objects.recolouring import Recolouring, recoloured
-from idc.systems.objects.wording import where_of
+from idc.systems.objects.pixel_changes import is_lossy
+from idc.systems.objects.recolouring import Recolouring, codes_of, recoloured
+from idc.systems.objects.wording import sampled, where_of
 
+_FLAT, _FREQUENT = 0.3, 0.6
+"""Smallest shares of a drawn image's pixels that are equal to those to the right and below, and that have one of its 16
+most frequent colours. Frames of films, which are smooth where they are compressed, have up to 0.67 and 0.49; maps 0.31
+and 0.66."""
+_FLAT_PARTS, _FEW_COLOURS, _EQUAL = (0.15, 0.25), 0.1, 0.25
+"""A screen with photographs has this share of flat pixels, the first one if its number of colours is no larger share of
+that of its pixels (gradients), and this share of blocks that are exactly equal on both images; edits of photographs are
+not flat, and frames of one camera have at most 0.02 of such blocks."""
+_BLOCK = 16
+"""Side of these blocks."""
+_SCALED = 0.02
+"""Sizes that differ by the same factor, up to this, are those of one picture that was enlarged or reduced."""
 _CONTEXT = 40
 """Equal rows that are kept above and below different ones, for the words there and what moved there."""
 _MOST_PIXELS = 4_000_000
 """Pixels of the rows that are compared: two fifths of a second for a million."""
 _ELSEWHERE = 0.5
 """Share of the pixels of two images of one height that differ from which equal rows are looked for at other heights."""
-_BLOCK = 16
-"""Side of the blocks that are equal or not."""
 Lines = tuple[np.ndarray, np.ndarray]
 """For each line of the canvas its number in the image before and after, -1 where it has none."""
 
@@ -63,11 +76,6 @@ class PairCanvas(NamedTuple):
     left_out: int
     equal: float
 
-    @property
-    def pixels(self) -> int:
-        """Number of the pixels of the image before."""
-        return self.sizes[0][0] * self.sizes[0][1]
-
     def on(self, side: int, box: PixelBox) -> PixelBox:
         """A box of the canvas on the image before (``side`` 0) or after (1); empty where it has nothing there."""
         ends = []
@@ -83,7 +91,7 @@ class PairCanvas(NamedTuple):
         return where_of(self.on(1, box), self.sizes[1])
 
     def over_after(self, values: np.ndarray) -> np.ndarray:
-        """Values (H, W) of the canvas over the image after, 1 on its strips and where a strip is gone."""
+        """Values (H, W) of the canvas over the image after, float32, 1 on its strips and where a strip is gone."""
         result = np.zeros(self.sizes[1], np.float32)
         rows, columns = (lines[1] for lines in self.lines)
         result[np.ix_(rows[rows >= 0], columns[columns >= 0])] = values[np.ix_(rows >= 0, columns >= 0)]
@@ -93,10 +101,52 @@ class PairCanvas(NamedTuple):
         return result
 
 
+def exact_canvas(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = None) -> PairCanvas | None:
+    """The canvas of two images that are compared pixel by pixel, for what they are: drawn ones, or screens with
+    photographs of which parts are exactly equal; else None. A compressed or enlarged copy of the other one is compared
+    as a photograph. ``counted``: as of :func:`canvas_of`."""
+    looks = [_look(image) for image in (before, after)]
+    usual = not any(map(is_dark, (before, after)))  # a dark photograph has few levels: it is as flat as a drawing
+    drawn = usual and all(look.flat >= _FLAT and look.frequent >= _FREQUENT for look in looks)
+    if not drawn and any(look.flat < _FLAT_PARTS[int(look.colours > _FEW_COLOURS)] for look in looks):
+        return None
+    factors = np.divide(before.shape[:2], after.shape[:2])
+    if min(abs(factors - 1)) > _SCALED and abs(factors[0] / factors[1] - 1) < _SCALED:
+        return None
+    canvas = canvas_of(before, after)  # whatever counts: what does not is made equal, and would decide
+    alike = drawn or canvas.equal >= _EQUAL or canvas.repainted.colours
+    if not alike or is_lossy(canvas.repainted.before, canvas.after):
+        return None
+    return canvas if counted is None else canvas_of(before, after, counted)
+
+
+def is_flat(image: np.ndarray) -> bool:
+    """Whether a part of an image is drawn, and no picture in it."""
+    look = _look(image)
+    return look.flat >= _FLAT or look.colours <= _FEW_COLOURS
+
+
+class _Look(NamedTuple):
+    """Shares of an image's pixels: equal to those to the right and below; of the 16 most frequent colours. Number of
+    colours as a share of that of pixels."""
+
+    flat: float
+    frequent: float
+    colours: float
+
+
+def _look(image: np.ndarray) -> _Look:
+    codes = codes_of(image)
+    flat = (codes[:-1, :-1] == codes[1:, :-1]) & (codes[:-1, :-1] == codes[:-1, 1:])
+    counts = np.sort(np.unique(sampled(codes.ravel()), return_counts=True)[1])
+    total = counts.sum()
+    return _Look(float(flat.mean()) if flat.size else 1.0, counts[-16:].sum() / total, len(counts) / total)
+
+
 def canvas_of(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = None) -> PairCanvas:
     """The canvas of two images. ``counted``: bool (H, W) over the image after, the part in which differences count;
     None for all."""
-    lines, images = paired_lines(before, after), (before, after)
+    lines, images = _paired_lines(before, after), (before, after)
     rows, columns = lines
     strips = [
         strip
@@ -112,58 +162,44 @@ def canvas_of(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None 
     np.copyto(first, second, where=missing[0][..., None])
     different = codes_of(first) != codes_of(second)
     kept, left_out = _kept_rows(different)
-    whole = different[: len(different) // _BLOCK * _BLOCK, : different.shape[1] // _BLOCK * _BLOCK]
-    blocks = whole.reshape(len(whole) // _BLOCK, _BLOCK, -1, _BLOCK).any(axis=(1, 3)) if whole.size else different
-    on_canvas = ((rows[0][kept], rows[1][kept]), columns)
-    sizes = (before.shape[0], before.shape[1]), (after.shape[0], after.shape[1])
     first, second = first[kept], second[kept]
+    sizes = (before.shape[0], before.shape[1]), (after.shape[0], after.shape[1])
     return PairCanvas(
-        first,
-        second,
-        recoloured(first, second, before.shape[0] * before.shape[1]),
-        on_canvas,
-        sizes,
-        sorted(strips, key=lambda strip: -box_area(strip.box)),
-        left_out,
-        1 - float(blocks.mean()),
-    )
+        first, second, recoloured(first, second, sizes[0][0] * sizes[0][1]),
+        ((rows[0][kept], rows[1][kept]), columns), sizes,
+        sorted(strips, key=lambda strip: -box_area(strip.box)), left_out, _equal_blocks(different),
+    )  # fmt: skip
+
+
+def _equal_blocks(different: np.ndarray) -> float:
+    """Share of the blocks without a different pixel."""
+    whole = different[: len(different) // _BLOCK * _BLOCK, : different.shape[1] // _BLOCK * _BLOCK]
+    if not whole.size:
+        return 1 - float(different.mean())
+    return 1 - float(whole.reshape(len(whole) // _BLOCK, _BLOCK, -1, _BLOCK).any(axis=(1, 3)).mean())
 
 
 def _kept_rows(different: np.ndarray) -> tuple[np.ndarray, int]:
-    """Which rows are kept: those that differ and their context, the most different ones first; and how many that differ
-    are not."""
+    """Which rows are kept: those that differ and their context, the parts that differ most first; and how many that
+    differ are not."""
     counts = different.sum(axis=1)
-    rows = np.flatnonzero(counts)
-    kept, room, left_out = np.zeros(len(counts), bool), max(1, _MOST_PIXELS // max(different.shape[1], 1)), 0
-    runs = [run for run in np.split(rows, np.flatnonzero(np.diff(rows) > _CONTEXT) + 1) if len(run)]
-    for run in sorted(runs, key=lambda run: -int(counts[run].sum())):
-        end = min(int(run[-1]) + 1, int(run[0]) + max(room, 0))
-        kept[run[0] : end] = True
-        left_out += int((run >= end).sum())
-        room -= end - int(run[0]) + 2 * _CONTEXT
-    context = np.convolve(kept, np.ones(2 * _CONTEXT + 1), mode="same") > 0 if len(kept) else kept
-    kept[0] |= not kept.any()
-    return kept | (context[: len(kept)] & (counts == 0)), left_out
+    near = cv2.dilate((counts > 0).astype(np.uint8)[:, None], np.ones((2 * _CONTEXT + 1, 1), np.uint8))
+    near[0] |= not near.any()
+    parts = cv2.connectedComponents(near)[1].ravel()
+    order = np.argsort(-np.bincount(parts, counts)[parts], kind="stable")
+    left_out = order[max(1, _MOST_PIXELS // different.shape[1]) :]
+    kept = near.ravel() > 0
+    kept[left_out] = False
+    return kept, int((counts[left_out] > 0).sum())
 
 
-def paired_lines(before: np.ndarray, after: np.ndarray) -> tuple[Lines, Lines]:
+def _paired_lines(before: np.ndarray, after: np.ndarray) -> tuple[Lines, Lines]:
     """The rows and columns of both images on their canvas, all of them."""
     first, second = codes_of(before), codes_of(after)
     (height, width), (other_height, other_width) = first.shape, second.shape
     columns = np.arange(width), np.arange(width)
-    if width != other_width and height == other_height:
-        columns = _aligned(first.T, second.T)
-    elif width != other_width:
-        # The narrower one at the left, in the middle or at the right, wherever most rows are equal.
-        excess, least = width - other_width, min(width, other_width)
-        starts = [(max(at, 0), max(-at, 0)) for at in (0, excess // 2, excess)]
-        shares = [
-            np.isin(_line_keys(first[:, a : a + least]), _line_keys(second[:, b : b + least])).mean() for a, b in starts
-        ]
-        a, b = starts[int(np.argmax(shares))]
-        inner = np.full(max(width, other_width), -1)
-        inner[max(a, b) : max(a, b) + least] = np.arange(least)
-        columns = (np.arange(width), inner) if excess > 0 else (inner, np.arange(other_width))
+    if width != other_width:
+        columns = _aligned(first.T, second.T) if height == other_height else _placed(first, second)
     both = (columns[0] >= 0) & (columns[1] >= 0)
     first, second = first[:, columns[0][both]], second[:, columns[1][both]]
     same = np.arange(height), np.arange(height)
@@ -175,6 +211,23 @@ def paired_lines(before: np.ndarray, after: np.ndarray) -> tuple[Lines, Lines]:
     return (same if height == other_height and 1 - equal > _ELSEWHERE * share else rows), columns
 
 
+def _placed(first: np.ndarray, second: np.ndarray) -> Lines:
+    """The columns of codes (H, W) and (G, V): the narrower ones at the left, in the middle or at the right, wherever
+    most rows are equal."""
+    widths = first.shape[1], second.shape[1]
+    excess, least = widths[0] - widths[1], min(widths)
+
+    def equal_rows(starts: tuple[int, int]) -> float:
+        keys = [_line_keys(side[:, at : at + least]) for side, at in zip((first, second), starts, strict=True)]
+        return float(np.isin(keys[0], keys[1]).mean())
+
+    starts = max(((max(at, 0), max(-at, 0)) for at in (0, excess // 2, excess)), key=equal_rows)
+    columns = np.arange(max(widths))
+    numbers = [columns - start for start in reversed(starts)]
+    before, after = (np.where((at >= 0) & (at < width), at, -1) for at, width in zip(numbers, widths, strict=True))
+    return before, after
+
+
 def _line_keys(codes: np.ndarray) -> np.ndarray:
     """A number for each row (H, W): the same for equal ones, and by chance alone for others."""
     weights = np.random.default_rng(0).integers(1 << 63, size=codes.shape[1], dtype=np.uint64)
@@ -184,28 +237,28 @@ def _line_keys(codes: np.ndarray) -> np.ndarray:
 def _aligned(first: np.ndarray, second: np.ndarray) -> Lines:
     """The rows of codes (H, W) and (G, W): equal ones, and between them as many pairs as both have, at that end
     at which they agree better, before or after those that one of them alone has."""
-    keys = _line_keys(first), _line_keys(second)
-    numbers: tuple[list[int], list[int]] = ([], [])
-    for _, *ends in SequenceMatcher(None, keys[0].tolist(), keys[1].tolist()).get_opcodes():
-        rows = [list(range(ends[2 * side], ends[2 * side + 1])) for side in (0, 1)]
-        least, most = sorted(map(len, rows))
-        pairs = [(rows[0][:least], rows[1][:least]), (rows[0][len(rows[0]) - least :], rows[1][len(rows[1]) - least :])]
-        agree = [(first[here] == second[there]).sum() for here, there in pairs]
-        for side in (0, 1):
-            alone = [-1] * (most - len(rows[side]))
-            numbers[side].extend([*alone, *rows[side]] if agree[1] > agree[0] else [*rows[side], *alone])
-    return np.array(numbers[0], int), np.array(numbers[1], int)
+    keys = (_line_keys(codes).tolist() for codes in (first, second))
+    numbers: list[tuple[int, int]] = []
+    for _, top, bottom, other_top, other_bottom in SequenceMatcher(None, *keys).get_opcodes():
+        rows, others = range(top, bottom), range(other_top, other_bottom)
+        least = min(len(rows), len(others))
+        at_top = first[rows[:least]] == second[others[:least]]
+        at_bottom = first[rows[len(rows) - least :]] == second[others[len(others) - least :]]
+        if at_bottom.sum() > at_top.sum():
+            numbers += [*zip_longest(rows[::-1], others[::-1], fillvalue=-1)][::-1]
+        else:
+            numbers += zip_longest(rows, others, fillvalue=-1)
+    before, after = np.array(numbers, int).reshape(-1, 2).T
+    return before, after
 
 
 def _strips(lines: Lines, axis: int, side: int, image: np.ndarray) -> list[ExtraStrip]:
     numbers, others = lines[side], lines[1 - side]
     alone, strips = np.flatnonzero(others < 0), []
-    for run in np.split(alone, np.flatnonzero(np.diff(alone) > 1) + 1):
-        if len(run):
-            low, high = int(numbers[run[0]]), int(numbers[run[-1]]) + 1
-            box = (low, 0, high, image.shape[0]) if axis else (0, low, image.shape[1], high)
-            follows = ((numbers >= 0) & (others >= 0))[run[-1] :].any()
-            strips.append(
-                ExtraStrip(side, axis, box, int(np.max(others[: run[0]], initial=-1)) + 1, len(run) if follows else 0)
-            )
+    for run in filter(len, np.split(alone, np.flatnonzero(np.diff(alone) > 1) + 1)):
+        low, high = int(numbers[run[0]]), int(numbers[run[-1]]) + 1
+        box = (low, 0, high, image.shape[0]) if axis else (0, low, image.shape[1], high)
+        follows = ((numbers >= 0) & (others >= 0))[run[-1] :].any()
+        at = int(np.max(others[: run[0]], initial=-1)) + 1
+        strips.append(ExtraStrip(side, axis, box, at, len(run) if follows else 0))
     return strips

@@ -26,16 +26,16 @@ from idc.captioning.contract import (
     beams_of,
 )
 from idc.captioning.objects_config import NONE, REGIONS, ObjectsConfig
-from idc.systems.objects.canvas import canvas_of
+from idc.systems.objects.canvas import canvas_of, exact_canvas, is_flat
 from idc.systems.objects.claims import Changes, Named, object_claims
 from idc.systems.objects.comparison import compare
 from idc.systems.objects.detectors import Detector, detector_identity, embedded_installed, load_detector
-from idc.systems.objects.drawn_pairs import exact_canvas, is_flat
 from idc.systems.objects.exact import exact_changes
 from idc.systems.objects.frames import dead_frame, exposed, other_colours, thumbnail
 from idc.systems.objects.geometry import around, shifted_box, slices_of
+from idc.systems.objects.reading import reads_text
 from idc.systems.objects.region_claims import other_regions, region_claims
-from idc.systems.objects.text import reads_text, word_claims
+from idc.systems.objects.text import word_claims
 from idc.systems.objects.wording import (
     INCOMPARABLE,
     OBJECT,
@@ -54,7 +54,7 @@ _SIDE = 1600
 """Longer side to which larger photographs are reduced: neither objects nor words need more."""
 _PICTURES, _PICTURE = 3, 96
 """Number of the claims about a screen of which a picture is looked at, and its shortest side."""
-_VERSION = 4
+_VERSION = 5
 """Incremented when the same pairs would get other captions: results are stored by the artifact's contents."""
 PICTURE = "picture"
 """Object of a claim on the image as a whole."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,7 +17,6 @@ import numpy as np
 
 from idc.captioning.contract import Candidate, Claim, ClaimKind, Description, Region
 from idc.systems.objects.canvas import ExtraStrip, PairCanvas
-from idc.systems.objects.drawn_words import DrawnWord, DrawnWords, WordReader, box_of_words
 from idc.systems.objects.geometry import (
     PixelBox,
     around,
@@ -31,30 +29,26 @@ from idc.systems.objects.geometry import (
 from idc.systems.objects.pixel_changes import (
     Move,
     clusters_of,
-    codes_of,
     different_pixels,
     largest_channel,
-    together,
     unmoved_pixels,
-    whole_moves,
 )
-from idc.systems.objects.recolouring import RecolouredPixels, Recolouring
+from idc.systems.objects.reading import DrawnWords, Word, WordReader
+from idc.systems.objects.recolouring import Colour, RecolouredPixels, codes_of, main_colour, names_of
 from idc.systems.objects.wording import MIXED, colour_of, quoted, sampled, where_of, with_article, words_clause
 
 IDENTICAL = "The two images are identical."
 ONLY_RENDERING = "No visible change: the images are the same up to anti-aliasing and compression."
-_SAID = 0.01
-"""Share of the picture from which another colour is said, ..."""
+_SAID, _WHOLE = 0.01, 0.95
+"""Shares of the picture from which another colour is said, and is that of the whole."""
 _ROUNDING = 2
 """Levels in 255 by which colours differ that were converted in another way."""
-_WHOLE = 0.95
-"""... and from which it is that of the whole."""
 _STRIPS = "row", "column"
 """What a strip of rows or columns is called in claims."""
 _PLAIN_STRIP = 0.995
 """Share of a strip's pixels from which it has the colour."""
 _MOST_QUOTED = 12
-"""Words of a strip that are quoted."""
+"""Words of a strip, row or area that are quoted."""
 _NAMED = 3
 """Number of claims that the sentence says."""
 _MOST_LISTED = 200
@@ -65,6 +59,12 @@ _LINE = 4
 """Largest thickness of a line or border, in pixels."""
 _PLAIN = 0.6
 """Share of a cluster's pixels that must have a colour for it to be that of the cluster."""
+_PLAIN_LINE = 0.2
+"""The same of a line or border, which may be blended with its ground."""
+_LARGER = 1.1
+"""Ratio of the heights of the same words from which they became larger or smaller."""
+_LIGHTER = 8
+"""Grey levels by which parts of many colours became lighter or darker."""
 _ROW = 8
 """Smallest shift, in pixels, that is one by an added or removed row."""
 _FILLED = 0.7
@@ -102,21 +102,12 @@ def exact_changes(before: np.ndarray, after: np.ndarray, canvas: PairCanvas, rea
         map is 0 where the pixels are equal or differ as two renderings do.
     """
     started = time.thread_time()
-    images = before, after
-    before, after = canvas.before, canvas.after
     repainted = canvas.repainted
-    different = different_pixels(repainted.before, after)
-    reading = WordReader() if read_text else None
-    strips = [_strip_claim(images[strip.side], strip, reading) for strip in canvas.strips[:_MOST_LISTED]]
-    said = _recolouring_claims(repainted, canvas)
-    if not different.any() and not said and not strips:
-        return _description(
-            IDENTICAL if (before == after).all() else ONLY_RENDERING, canvas.over_after(different), [], []
-        )
-    moves = whole_moves(repainted.before, after, different)
-    unmoved, moves = unmoved_pixels(repainted.before, after, different, moves)
+    different = different_pixels(repainted.before, canvas.after)
+    reader = WordReader(read_text)
+    said = [_strip_claim((before, after)[strip.side], strip, reader) for strip in canvas.strips[:_MOST_LISTED]]
+    unmoved, moves = unmoved_pixels(repainted.before, canvas.after, different)
     labels, boxes = clusters_of(unmoved)
-    moves = together(moves)
     traces = np.bincount(labels.ravel(), minlength=len(boxes) + 1) <= _TRACE
     clusters = [
         _Cluster(box, number, labels, canvas.where(box))
@@ -125,37 +116,48 @@ def exact_changes(before: np.ndarray, after: np.ndarray, canvas: PairCanvas, rea
     ]
     clusters.sort(key=lambda cluster: -box_area(cluster.box))
     rows: dict[Move, list[tuple[PixelBox, DrawnWords]]] = {move: [] for move in moves}
-    listed: list[_Cluster] = []
+    changes, listed = _recolouring_claims(canvas), 0
     for cluster in clusters[:_MOST_LISTED]:
         if time.thread_time() - started > _SECONDS:
             break
-        words = _read(before, after, cluster, reading)
+        words = DrawnWords([], [])
+        if not _is_line(cluster.box):
+            words = reader.words_of(canvas.before, canvas.after, cluster.box, cluster.mask)
         move = next((move for move in moves if _is_row(cluster.box, move)), None)
         if move is None:
-            said += _cluster_claims(before, after, cluster, words)
+            changes += _cluster_claims(canvas, cluster, words)
         else:
             rows[move].append((cluster.box, words))
-        listed.append(cluster)
+        listed += 1
     for move, row in rows.items():
-        said += _move_claims(move, row, canvas)
-    said = [*strips, *((_on_images(claim, canvas), clause) for claim, clause in said)]
+        changes += _move_claims(move, row, canvas)
+    said += [(_on_images(claim, canvas), clause) for claim, clause in changes]
     said.sort(key=lambda entry: _rank(entry[0]))
-    boxes = [*(colour.box for colour in repainted.colours), *(cluster.box for cluster in listed)]
+    claims = tuple(claim for claim, _ in said)
+    boxes = [colour.box for colour in repainted.colours] + [cluster.box for cluster in clusters[:listed]]
     boxes += [move.after for move in moves]
-    different |= codes_of(repainted.before) != codes_of(before)
+    if said:
+        different |= codes_of(repainted.before) != codes_of(canvas.before)
     regions = [_region(box, canvas, different) for box in boxes if different[slices_of(box)].any()]
     # The faintest difference is to be seen on a map.
-    difference = np.where(different, 0.25 + 0.75 * largest_channel(cv2.absdiff(before, after)) / np.float32(255), 0)
-    sentence = _sentence([clause for _, clause in said if clause], len(clusters) - len(listed))
-    if reading is not None and reading.skipped:
-        sentence += f" Not all words were read ({reading.skipped} part{'s' * (reading.skipped > 1)})."
+    distance = largest_channel(cv2.absdiff(canvas.before, canvas.after)) / np.float32(255)
+    sentence = _sentence([clause for _, clause in said if clause], len(clusters) - listed)
+    if not said and not different.any():
+        sentence = IDENTICAL if not distance.any() else ONLY_RENDERING
+    if reader.skipped:
+        sentence += f" Not all words were read ({reader.skipped} part{'s' * (reader.skipped > 1)})."
     if canvas.left_out:
         sentence += f" {canvas.left_out} more rows of pixels differ, and were not compared."
     doubt = None
-    if len(listed) < min(len(clusters), _MOST_LISTED):
+    if listed < min(len(clusters), _MOST_LISTED):
         doubt = f"the comparison was ended after {_SECONDS:g} s, before all parts that differ were described"
-    regions.sort(key=lambda region: -region.share)
-    return _description(sentence, canvas.over_after(difference), [claim for claim, _ in said], regions, doubt)
+    confidence = min((claim.confidence for claim in claims), default=1.0)
+    return Description(
+        (Candidate(sentence, math.log(confidence)),),
+        change_map=canvas.over_after(np.where(different, 0.25 + 0.75 * distance, 0)),
+        regions=tuple(sorted(regions, key=lambda region: -region.share)),
+        claims=claims, objects_text=sentence, doubt=doubt,
+    )  # fmt: skip
 
 
 def _on_images(claim: Claim, canvas: PairCanvas) -> Claim:
@@ -165,64 +167,42 @@ def _on_images(claim: Claim, canvas: PairCanvas) -> Claim:
     return replace(claim, box_before=first, box_after=second)
 
 
-def _strip_claim(image: np.ndarray, strip: ExtraStrip, reading: WordReader | None) -> tuple[Claim, str]:
+def _strip_claim(image: np.ndarray, strip: ExtraStrip, reader: WordReader) -> tuple[Claim, str]:
     """Rows or columns that one image alone has."""
     box, is_new = strip.box, bool(strip.side)
-    colour = _colour(image[slices_of(box)].reshape(-1, 3))
-    words: list[DrawnWord] = []
-    if colour.share < 1 and reading is not None:
-        [words] = reading.words([image], box, lambda area: True)
-    text, where = _quoted(words[:_MOST_QUOTED]), where_of(box, image.shape[:2])
+    colour = main_colour(image[slices_of(box)].reshape(-1, 3))
+    [words] = reader.words([image], box, lambda area: True) if colour.share < 1 else [[]]
+    where = where_of(box, image.shape[:2])
     if box[strip.axis == 0] == 0:
         where = "on the left" if strip.axis else "at the top"
     elif box[3 - strip.axis] == image.shape[strip.axis]:
         where = "on the right" if strip.axis else "at the bottom"
     look = f"{colour.name} " if colour.share >= _PLAIN_STRIP else ""
-    clause = f"{with_article(f'{look}strip')} of {_measured(box)}"
-    clause += f' with the words "{text}{" ..." if len(words) > _MOST_QUOTED else ""}"' if text else ""
+    clause = f"{with_article(f'{look}strip')} of {_measured(box)}{_with(words)}"
     clause += f" was {'added' if is_new else 'removed'} {where}"
     if strip.moved:
         rest, way = ("to the right", ("left", "right")) if strip.axis else ("below", ("up", "down"))
         clause += f", and everything {rest} moved {way[is_new]} by {strip.moved} px"
     confidence = min((word.confidence for word in words), default=1.0)
-    if is_new:
-        return Claim("appeared", _STRIPS[strip.axis], 1, where, None, box, confidence, None, text), clause
-    return Claim("gone", _STRIPS[strip.axis], 1, where, box, None, confidence, text, None), clause
+    text = _quoted(words[:_MOST_QUOTED])
+    return _one_sided(is_new, _STRIPS[strip.axis], where, box, confidence, text), clause
 
 
-def _recolouring_claims(repainted: Recolouring, canvas: PairCanvas) -> list[tuple[Claim, str]]:
+def _recolouring_claims(canvas: PairCanvas) -> list[tuple[Claim, str]]:
     """What became another colour wherever it was."""
     groups: dict[tuple[str, str], list[RecolouredPixels]] = {}
-    for colour in repainted.colours:
-        groups.setdefault(_names(_Colour(colour.before, 1.0), _Colour(colour.after, 1.0)), []).append(colour)
+    for colour in canvas.repainted.colours:
+        groups.setdefault(names_of(colour.before, colour.after), []).append(colour)
     claims = []
     for names, colours in groups.items():
-        share, box = (
-            sum(colour.pixels for colour in colours) / canvas.pixels,
-            around_all([each.box for each in colours]),
-        )
+        share = sum(colour.pixels for colour in colours) / math.prod(canvas.sizes[0])
+        box = around_all([colour.box for colour in colours])
+        clause = f"what was {names[0]}, {100 * share:.0f} % of the picture, became {names[1]}"
         if share >= _WHOLE:
             clause = f"the whole picture changed from {names[0]} to {names[1]}"
-        else:
-            clause = f"what was {names[0]}, {100 * share:.0f} % of the picture, became {names[1]}"
-        levels = np.abs(np.subtract(*(np.array([rgb], ">u4").view(np.uint8).astype(int) for rgb in colours[0][:2])))
-        if share >= _SAID and levels.max() > _ROUNDING:
+        if share >= _SAID and np.abs(colours[0].before.rgb - colours[0].after.rgb).max() > _ROUNDING:
             claims.append((Claim("changed", "region", 1, canvas.where(box), box, box, 1.0, *names), clause))
     return claims
-
-
-def _description(
-    sentence: str,
-    difference: np.ndarray,
-    claims: Sequence[Claim],
-    regions: Sequence[Region],
-    doubt: str | None = None,
-) -> Description:
-    confidence = min((claim.confidence for claim in claims), default=1.0)
-    return Description(
-        (Candidate(sentence, math.log(confidence)),), change_map=difference.astype(np.float32),
-        regions=tuple(regions), claims=tuple(claims), objects_text=sentence, doubt=doubt,
-    )  # fmt: skip
 
 
 def _touches(box: PixelBox, move: Move) -> bool:
@@ -249,80 +229,51 @@ def _move_claims(move: Move, row: list[tuple[PixelBox, DrawnWords]], canvas: Pai
         return [(claim, f"a region of {_measured(move.after)} {claim.where} {way}")]
     is_new, box = dy > 0, around_all([box for box, _ in row])
     words = [word for _, read in sorted(row, key=lambda entry: entry[0][0]) for word in read[is_new]]
-    text, where = _quoted(words), canvas.where(box)
-    confidence = min((word.confidence for word in words), default=1.0)
-    kind: ClaimKind = "appeared" if is_new else "gone"
-    quoted_words = f' with the words "{text}"' if text else ""
-    clause = f"a row{quoted_words} was {'added' if is_new else 'removed'} {where}, and everything below {way}"
-    boxes = (None if is_new else box, box if is_new else None)
-    row_claim = Claim(kind, "row", 1, where, *boxes, confidence, None if is_new else text, text if is_new else None)
-    return [(row_claim, clause), (claim, "")]
+    where, confidence = canvas.where(box), min((word.confidence for word in words), default=1.0)
+    clause = f"a row{_with(words)} was {'added' if is_new else 'removed'} {where}, and everything below {way}"
+    return [(_one_sided(is_new, "row", where, box, confidence, _quoted(words)), clause), (claim, "")]
 
 
-def _cluster_claims(
-    before: np.ndarray, after: np.ndarray, cluster: _Cluster, words: DrawnWords
-) -> list[tuple[Claim, str]]:
+def _cluster_claims(canvas: PairCanvas, cluster: _Cluster, words: DrawnWords) -> list[tuple[Claim, str]]:
     """The claims of a cluster: of its words, and of the rest where that is the larger part."""
-    claims = []
-    rest = cluster.mask.copy()
+    rest = cluster.mask
     filled = rest.mean() >= _FILLED and not any(words.changed())
-    if (words.before or words.after) and not filled:
-        claims.append(_words_claim(before, after, cluster, words))
-        for word in words.before + words.after:
-            rest[slices_of(shifted_box(word.box, -cluster.box[0], -cluster.box[1]))] = False
-    if not claims or rest.sum() > _PLAIN * cluster.mask.sum():
-        claims.append(_look_claim(before, after, cluster))
-    return claims
+    if filled or not any(words):
+        return [_look_claim(canvas, cluster)]
+    claim, clause = _words_claim(canvas, cluster, words)
+    for word in words.before + words.after:
+        rest[slices_of(shifted_box(word.box, -cluster.box[0], -cluster.box[1]))] = False
+    if rest.sum() <= _PLAIN * cluster.mask.sum():
+        return [(claim, clause)]
+    look, look_clause = _look_claim(canvas, cluster)
+    if claim.kind == look.kind != "changed":  # a chart, and the words in it
+        clause, look_clause = "", f"{look_clause}{_with(words.before or words.after)}"
+    return [(claim, clause), (look, look_clause)]
 
 
-def _words_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster, words: DrawnWords) -> tuple[Claim, str]:
+def _words_claim(canvas: PairCanvas, cluster: _Cluster, words: DrawnWords) -> tuple[Claim, str]:
     """Other words, or the same in another look."""
-    box, where = cluster.box, cluster.where
+    images, box, where = (canvas.before, canvas.after), cluster.box, cluster.where
     gone, new = words.changed()
     if gone or new:
         kind: ClaimKind = "replaced" if gone and new else "gone" if gone else "appeared"
-        first, second = _quoted(gone), _quoted(new)
+        boxes = [around_all([word.box for word in read]) if read else None for read in (gone, new)]
         confidence = min(word.confidence for word in gone + new)
-        claim = Claim(kind, "words", 1, where, box if gone else None, box if new else None, confidence, first, second)
+        where = canvas.where(boxes[1] or boxes[0] or box)
+        claim = Claim(kind, "words", 1, where, boxes[0], boxes[1], confidence, _quoted(gone), _quoted(new))
         return claim, words_clause(claim)
     text = f'the words "{_quoted(words.before)}" {where}'
-    colours = [_colour(image[slices_of(box)][cluster.mask]) for image in (before, after)]
+    colours = [main_colour(image[slices_of(box)][cluster.mask]) for image in images]
     # By name: between letters there are blends with the ground.
-    grounds = {_Colour(code, 1.0).name for image in (before, after) for code in _grounds(image, cluster)}
+    grounds = {Colour(code).name for image in images for code in _grounds(image, cluster)}
     if colours[0].code != colours[1].code and not {colours[0].name, colours[1].name} & grounds:
-        names = _names(*colours)
-        claim = Claim("changed", "words", 1, where, box, box, 1.0, *names)
-        return claim, f"{text} changed from {names[0]} to {names[1]}"
-    heights = [np.median([word.box[3] - word.box[1] for word in read]) for read in words]
-    look = "became larger" if heights[1] > 1.1 * heights[0] else "changed in look"
-    look = "became smaller" if heights[0] > 1.1 * heights[1] else look
+        names = names_of(*colours)
+        return Claim(
+            "changed", "words", 1, where, box, box, 1.0, *names
+        ), f"{text} changed from {names[0]} to {names[1]}"
+    ratio = np.divide(*(np.median([word.box[3] - word.box[1] for word in read]) for read in words))
+    look = "became smaller" if ratio > _LARGER else "became larger" if ratio < 1 / _LARGER else "changed in look"
     return Claim("changed", "words", 1, where, box, box, 1.0), f"{text} {look}"
-
-
-class _Colour(NamedTuple):
-    """The most frequent colour of some pixels, and the share of them that have it."""
-
-    code: int
-    share: float
-
-    @property
-    def name(self) -> str:
-        """In words."""
-        rgb = [self.code >> shift & 255 for shift in (16, 8, 0)]
-        return colour_of(np.array([rgb], np.float32) / 255)
-
-
-def _colour(pixels: np.ndarray) -> _Colour:
-    pixels = sampled(pixels)
-    codes, counts = np.unique(pixels.astype(np.int64) @ (1 << 16, 1 << 8, 1), return_counts=True)
-    return _Colour(int(codes[counts.argmax()]), float(counts.max() / counts.sum()))
-
-
-def _names(first: _Colour, second: _Colour) -> tuple[str, str]:
-    """Two colours in words, or in hex where the words are the same."""
-    if first.name != second.name:
-        return first.name, second.name
-    return f"#{first.code:06x}", f"#{second.code:06x}"
 
 
 def _grounds(image: np.ndarray, cluster: _Cluster) -> set[int]:
@@ -331,51 +282,63 @@ def _grounds(image: np.ndarray, cluster: _Cluster) -> set[int]:
     outside = np.ones((outer[3] - outer[1], outer[2] - outer[0]), bool)
     outside[slices_of(shifted_box(cluster.box, -outer[0], -outer[1]))] = False
     parts = [image[slices_of(outer)][outside], image[slices_of(cluster.box)][~cluster.mask]]
-    return {_colour(part).code for part in parts if len(part)}
+    return {main_colour(part).code for part in parts if len(part)}
 
 
-def _look_claim(before: np.ndarray, after: np.ndarray, cluster: _Cluster) -> tuple[Claim, str]:
+def _look_claim(canvas: PairCanvas, cluster: _Cluster) -> tuple[Claim, str]:
     """What differs in a cluster without words: a line, a border, a plain background or anything else."""
-    box, where = cluster.box, cluster.where
-    first, second = (_colour(image[slices_of(box)][cluster.mask]) for image in (before, after))
+    box, where, images = cluster.box, cluster.where, (canvas.before, canvas.after)
+    parts = [image[slices_of(box)][cluster.mask] for image in images]
+    grounds = [_grounds(image, cluster) for image in images]
+    first, second = colours = [main_colour(part) for part in parts]
     plain = first.share >= _PLAIN and second.share >= _PLAIN
-    was_ground = first.share >= _ALL and first.code in _grounds(before, cluster)
-    is_ground = second.share >= _ALL and second.code in _grounds(after, cluster)
+    was_ground, is_ground = (
+        colour.share >= _ALL and colour.code in codes for colour, codes in zip(colours, grounds, strict=True)
+    )
     if not plain and was_ground == is_ground:  # a plain area over what was not one, or the other way round
         was_ground, is_ground = second.share >= _ALL, first.share >= _ALL
     region = f"a region of {_measured(box)} {where}"
-    thing = "line" if _is_line(cluster) else "border" if _is_border(cluster.mask) else "region"
-    names: tuple[str | None, str | None] = _names(first, second) if plain else (None, None)
-    if not plain and was_ground == is_ground:  # shades of a colour
-        pixels = (sampled(image[slices_of(box)][cluster.mask]) for image in (before, after))
-        shades = [colour_of(values.astype(np.float32) / 255) for values in pixels]
-        names = (shades[0], shades[1]) if shades[0] != shades[1] and MIXED not in shades else names
+    thing = "line" if _is_line(box) else "border" if _is_border(cluster.mask) else "region"
     background = plain and _FILLED <= cluster.mask.mean() < 1
     if was_ground == is_ground or background:
-        kind: ClaimKind = "changed"
-        if thing != "region":
-            clause = f"the {thing} of {region}"
-        else:
-            clause = f"the background of {region}" if background else region
-        clause += f" changed from {names[0]} to {names[1]}" if names[0] else " changed"
+        names, change = (names_of(first, second), "changed from {} to {}") if plain else _shades(*parts)
+        of = f"the {thing} of " if thing != "region" else "the background of " if background else ""
+        return Claim("changed", thing, 1, where, box, box, 1.0, *names), f"{of}{region} {change.format(*names)}"
+    present = colours[was_ground]
+    colour: str | None = present.name if present.share >= (_PLAIN if thing == "region" else _PLAIN_LINE) else None
+    if colour in {Colour(code).name for code in grounds[was_ground]}:
+        colour = present.hex  # and not that of what is around it
+    if thing != "region":
+        clause = f"{region} {'got a' if was_ground else 'lost its'} {f'{colour} ' if colour else ''}{thing}"
     else:
-        kind = "appeared" if was_ground else "gone"
-        present = second if was_ground else first
-        colour = present.name if present.share >= (0.2 if thing != "region" else _PLAIN) else ""
-        if colour in {_Colour(code, 1.0).name for code in _grounds((before, after)[was_ground], cluster)}:
-            colour = f"#{present.code:06x}"  # and not that of what is around it
-        names = (None, colour or None) if was_ground else (colour or None, None)
-        if thing != "region":
-            clause = f"{region} {'got a' if was_ground else 'lost its'} {colour} {thing}".replace("  ", " ")
-        else:
-            what = f"{with_article(colour)} area" if colour else "something"
-            clause = f"{what} of {_measured(box)} {'appeared' if was_ground else 'is gone'} {where}"
-    boxes = (None if kind == "appeared" else box, None if kind == "gone" else box)
-    return Claim(kind, thing, 1, where, *boxes, 1.0, *names), clause
+        what = f"{with_article(colour)} area" if colour else "something"
+        clause = f"{what} of {_measured(box)} {'appeared' if was_ground else 'is gone'} {where}"
+    return _one_sided(was_ground, thing, where, box, 1.0, colour), clause
 
 
-def _is_line(cluster: _Cluster) -> bool:
-    left, top, right, bottom = cluster.box
+def _shades(before: np.ndarray, after: np.ndarray) -> tuple[tuple[str | None, str | None], str]:
+    """The colours of pixels (N, 3) of many colours before and after, and the clause on them: that of most of them, else
+    their mean, else whether it became lighter."""
+    names = [colour_of(sampled(pixels).astype(np.float32) / 255) for pixels in (before, after)]
+    if names[0] != names[1] and MIXED not in names:
+        return (names[0], names[1]), "changed from {} to {}"
+    means = [pixels.mean(axis=0, keepdims=True).astype(np.float32) for pixels in (before, after)]
+    names = [colour_of(mean / 255) for mean in means]
+    if names[0] != names[1]:
+        return (names[0], names[1]), "changed, on average from {} to {}"
+    lighter = float(means[1].mean() - means[0].mean())
+    return (None, None), "changed" if abs(lighter) < _LIGHTER else f"became {'lighter' if lighter > 0 else 'darker'}"
+
+
+def _one_sided(is_new: bool, name: str, where: str, box: PixelBox, confidence: float, value: str | None) -> Claim:
+    """The claim of what one image alone has, with its colour or words."""
+    if is_new:
+        return Claim("appeared", name, 1, where, None, box, confidence, None, value)
+    return Claim("gone", name, 1, where, box, None, confidence, value, None)
+
+
+def _is_line(box: PixelBox) -> bool:
+    left, top, right, bottom = box
     return min(right - left, bottom - top) <= _LINE and max(right - left, bottom - top) >= 3 * _LINE
 
 
@@ -407,7 +370,13 @@ def _measured(box: PixelBox) -> str:
     return f"{box[2] - box[0]} x {box[3] - box[1]} px"
 
 
-def _quoted(words: list[DrawnWord]) -> str | None:
+def _with(words: list[Word]) -> str:
+    """The words of a strip, row or area, as the end of its name."""
+    text = _quoted(words[:_MOST_QUOTED])
+    return f' with the words "{text}{" ..." if len(words) > _MOST_QUOTED else ""}"' if text else ""
+
+
+def _quoted(words: list[Word]) -> str | None:
     return quoted(word.text for word in words) or None
 
 
@@ -418,20 +387,3 @@ def _sentence(clauses: list[str], unlisted: int) -> str:
     if more := len(clauses[_NAMED:]) + unlisted:
         text += f"; and {more} more" + (f", of which {unlisted} are not listed" if unlisted else "")
     return f"{text[:1].upper()}{text[1:]}."
-
-
-def _read(before: np.ndarray, after: np.ndarray, cluster: _Cluster, reading: WordReader | None) -> DrawnWords:
-    """The words in a cluster that have a different pixel, before and after."""
-    if reading is None or _is_line(cluster) or not reading.reads(cluster.box):
-        return DrawnWords([], [])
-    mask, (left, top, _, _) = cluster.mask, cluster.box
-
-    def differs(area: PixelBox) -> bool:
-        return bool(mask[slices_of(shifted_box(area, -left, -top))].any())
-
-    box = box_of_words(before, after, cluster.box)
-    sides = reading.words((before, after), box, differs)
-    texts = ["".join(filter(str.isalnum, "".join(word.text for word in words))) for words in sides]
-    if max(map(len, texts)) < 2 and not any(map(str.isdigit, texts)):
-        return DrawnWords([], [])  # an icon that looks like a letter
-    return DrawnWords(*sides)

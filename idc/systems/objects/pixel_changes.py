@@ -8,13 +8,14 @@ Images are uint8 RGB (H, W, 3); boxes are (left, top, right, bottom), right and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import cv2
 import numpy as np
 
 from idc.systems.objects.geometry import PixelBox, around, around_all, bounds_of, box_area, shifted_box, slices_of
+from idc.systems.objects.recolouring import codes_of
 
 _JOINED = (14, 9)
 """Different pixels at most this far apart, across and down, are of one cluster: letters of a line, lines of a text."""
@@ -37,18 +38,14 @@ _SMALLEST_EVEN = 16
 """Pixels of the smallest such area."""
 _PATCH = (12, 8)
 """Width and height of the patches by which moved content is recognised: two small letters."""
-_STRIP = 512
-"""Rows whose patches are hashed at once."""
 _MIN_VOTES = 24
 """Patches that must have moved by the same distance."""
-_APART = (48, 32)
-"""Patches at most this far apart, across and down, are of one moved block."""
 _MOST_MOVES = 12
 """Distances by which content may move."""
 _PART = 0.4
 """Share of a cluster's pixels, not moved, above which what moved in it is a part of the change."""
-_SAME = 0.95
-"""Share of the pixels that must be equal where content is said to have moved by a distance by which other did."""
+_SAME = 0.6
+"""Share of the pixels of a letter or a thing that must be equal where it is said to have moved."""
 
 
 class Move(NamedTuple):
@@ -107,11 +104,6 @@ def _neighbours(values: np.ndarray) -> Iterator[np.ndarray]:
         yield padded[y : y + height, x : x + width]
 
 
-def codes_of(image: np.ndarray) -> np.ndarray:
-    """The colour of each pixel as one number."""
-    return cv2.cvtColor(image, cv2.COLOR_RGB2RGBA).view(np.uint32)[..., 0]
-
-
 def largest_channel(values: np.ndarray) -> np.ndarray:
     """The largest channel of each pixel: reductions over an axis of three are slow."""
     return np.maximum(np.maximum(values[..., 0], values[..., 1]), values[..., 2])
@@ -157,24 +149,38 @@ def different_pixels(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     return result
 
 
-def moves_between(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> list[Move]:
-    """Content of the image before that is elsewhere in the image after, pixel by pixel; the largest first."""
-    corners, others = _equal_patches(before, after, different)
-    distances, inverse, votes = np.unique(corners - others, axis=0, return_inverse=True, return_counts=True)
-    detail = _detail(after)
-    moves: list[Move] = []
-    for index in np.argsort(-votes, kind="stable")[:_MOST_MOVES]:
-        seeds = np.zeros(different.shape, bool)
-        x, y = corners[inverse.ravel() == index].T
-        seeds[y, x] = True
-        dx, dy = (int(value) for value in distances[index])
-        shown = detail & _moved_here(before, after, (dx, dy))
-        for left, top, right, bottom in clusters_of(seeds, _APART)[1]:
-            if seeds[top:bottom, left:right].sum() >= _MIN_VOTES:
-                x0, y0, x1, y1 = bounds_of(shown[top : bottom + _PATCH[1] - 1, left : right + _PATCH[0] - 1])
-                box = (left + x0, top + y0, left + x1, top + y1)
-                moves.append(Move((dx, dy), shifted_box(box, -dx, -dy), box))
-    return sorted(moves, key=lambda move: -box_area(move.after))
+def unmoved_pixels(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> tuple[np.ndarray, list[Move]]:
+    """The different pixels that moves do not account for, bool (H, W), and the moves, the largest first.
+
+    Left are those at which the image after has detail that came from nowhere, or that of the image before went nowhere;
+    plain ground is covered and uncovered by what moves. Within a cluster most of which is left nothing moved: a letter
+    that is in the old and in the new word did not.
+    """
+    images, details = (before, after), (_detail(before), _detail(after))
+    labels, boxes = clusters_of(different, _LETTERS)
+    explained = [np.zeros_like(different) for _ in images]
+    moves: list[tuple[Move, int]] = []
+    for dx, dy in _distances(before, after, different):
+        for side, (x, y) in enumerate(((dx, dy), (-dx, -dy))):
+            shown = _shown_at(images[side], images[1 - side], (x, y))
+            new = different & details[side] & ~explained[side]
+            pixels, equal = (np.bincount(labels[mask], minlength=len(boxes) + 1) for mask in (new, new & shown))
+            for number in np.flatnonzero((equal >= _SAME * pixels) & (pixels > 0)):
+                window = slices_of(boxes[number - 1])
+                inside = bounds_of((new & shown)[window] & (labels[window] == number))
+                box = shifted_box(inside, *boxes[number - 1][:2])
+                explained[side][slices_of(box)] |= shown[slices_of(box)]
+                other = shifted_box(box, x, y)
+                moves.append((Move((dx, dy), *((other, box) if side else (box, other))), int(number)))
+    went, came = explained
+    left = different & ((~came & ~went) | (~came & details[1]) | (~went & details[0]))
+    wholes, whole_boxes = clusters_of(different)
+    total, unmoved = (np.bincount(wholes[mask], minlength=len(whole_boxes) + 1) for mask in (different, left))
+    changed = unmoved > _PART * total
+    left |= changed[wholes]
+    parts = np.zeros(len(boxes) + 1, bool)
+    parts[labels[different]] = changed[wholes[different]]
+    return left, _together(move for move, number in moves if not parts[number])
 
 
 def _equal_patches(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -186,100 +192,44 @@ def _equal_patches(before: np.ndarray, after: np.ndarray, different: np.ndarray)
         detailed, near = (
             cv2.dilate(mask.astype(np.uint8), kernel, anchor=(0, 0)) > 0 for mask in (_detail(image), different)
         )
-        inside = (detailed & near)[: 1 - _PATCH[1], : 1 - _PATCH[0]]
-        points, hashes = [np.zeros((0, 2), int)], [np.zeros(0, np.uint64)]
-        for top in range(0, len(inside), _STRIP):  # hashes are of eight bytes a pixel
-            y, x = np.nonzero(inside[top : top + _STRIP])
-            if len(y):
-                hashes.append(_window_codes(image[top : top + _STRIP + _PATCH[1] - 1])[y, x])
-                points.append(np.stack([x, y + top], axis=1))
-        codes, first, counts = np.unique(np.concatenate(hashes), return_index=True, return_counts=True)
-        sides.append((codes[counts == 1], np.concatenate(points)[first[counts == 1]]))
+        y, x = np.nonzero((detailed & near)[: 1 - _PATCH[1], : 1 - _PATCH[0]])
+        codes, first, counts = np.unique(_patch_keys(image)[y, x], return_index=True, return_counts=True)
+        sides.append((codes[counts == 1], np.stack([x, y], axis=1)[first[counts == 1]]))
     _, here, there = np.intersect1d(sides[0][0], sides[1][0], assume_unique=True, return_indices=True)
     return sides[0][1][here], sides[1][1][there]
 
 
-def _window_codes(image: np.ndarray) -> np.ndarray:
-    """A hash of the patch at the right and below each pixel at which a whole one fits."""
-    factors = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9  # odd, so that they have inverses modulo 2 ** 64
-    code: np.ndarray = codes_of(image) * np.uint64(factors[0])
-    code ^= code >> np.uint64(29)
-    # Across, then down: polynomials in a factor, as differences of sums from the edge.
-    for length, factor in zip(_PATCH, factors, strict=True):
-        powers, inverses = (
-            np.cumprod(np.full(code.shape[1], base, np.uint64)) for base in (factor, pow(factor, -1, 1 << 64))
-        )
-        sums = np.cumsum(code * powers, axis=1, dtype=np.uint64)
-        sums = np.pad(sums, ((0, 0), (1, 0)))
-        code = ((sums[:, length:] - sums[:, :-length]) * inverses[: max(code.shape[1] - length + 1, 0)]).T
-    return code
+def _patch_keys(image: np.ndarray) -> np.ndarray:
+    """A number for the patch at the right and below each pixel: the same for equal ones, and by chance alone for
+    others. Sums of products of integers below 2 ** 53, which float64 has exactly."""
+    rng = np.random.default_rng(0)
+    colours = (codes_of(image) * np.uint32(0x9E3779B1) >> np.uint32(12)).astype(np.float64)
+    across, down = (rng.integers(1 << 12, size=length).astype(np.float64) for length in _PATCH)
+    return cv2.sepFilter2D(colours, cv2.CV_64F, across, down, anchor=(0, 0))
 
 
-def _moved_here(before: np.ndarray, after: np.ndarray, by: tuple[int, int]) -> np.ndarray:
-    """Where the image after shows what the image before shows at ``by`` to the left and above."""
-    height, width = after.shape[:2]
+def _distances(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> list[tuple[int, int]]:
+    """The distances, right and down, by which most content moved; the most frequent first."""
+    corners, others = _equal_patches(before, after, different)
+    distances, votes = np.unique(corners - others, axis=0, return_counts=True)
+    frequent = [at for at in np.argsort(-votes, kind="stable")[:_MOST_MOVES] if votes[at] >= _MIN_VOTES]
+    return [(int(x), int(y)) for x, y in distances[frequent]]
+
+
+def _shown_at(image: np.ndarray, other: np.ndarray, by: tuple[int, int]) -> np.ndarray:
+    """Where an image shows what the other one shows at this distance to the right and below, bool (H, W)."""
+    height, width = image.shape[:2]
     dx, dy = by
     result = np.zeros((height, width), bool)
     if abs(dx) < width and abs(dy) < height:
-        here = np.s_[max(dy, 0) : height + min(dy, 0), max(dx, 0) : width + min(dx, 0)]
-        there = np.s_[max(-dy, 0) : height - max(dy, 0), max(-dx, 0) : width - max(dx, 0)]
-        result[here] = codes_of(after[here]) == codes_of(before[there])
+        here, there = (
+            np.s_[max(-y, 0) : height - max(y, 0), max(-x, 0) : width - max(x, 0)] for x, y in ((dx, dy), (-dx, -dy))
+        )
+        result[here] = codes_of(image[here]) == codes_of(other[there])
     return result
 
 
-def unmoved_pixels(
-    before: np.ndarray, after: np.ndarray, different: np.ndarray, moves: list[Move]
-) -> tuple[np.ndarray, list[Move]]:
-    """The different pixels that moves do not account for, bool (H, W): at which the image after has detail that came
-    from nowhere, or that of the image before went nowhere; plain ground is covered and uncovered by what moves. With
-    the moves of what is not unique, such as lines, by the same distances."""
-    details = _detail(after), _detail(before)
-    equal = {move.by: _moved_here(before, after, move.by) for move in moves}
-    gone = {by: _moved_here(after, before, (-by[0], -by[1])) for by in equal}
-    came, went = np.zeros_like(different), np.zeros_like(different)
-    for move in moves:
-        here, there = slices_of(move.after), slices_of(move.before)
-        came[here] |= equal[move.by][here]
-        went[there] |= gone[move.by][there]
-    moves = list(moves)
-
-    def left() -> np.ndarray:
-        return different & ((~came & ~went) | (~came & details[0]) | (~went & details[1]))
-
-    labels, boxes = clusters_of(left(), _LETTERS) if moves else (different, [])
-    for moved, shown, detail, side in ((came, equal, details[0], 1), (went, gone, details[1], -1)):
-        new = (labels > 0) & ~moved & detail if boxes else np.zeros_like(moved)
-        numbers = labels[new]
-        pixels = np.bincount(numbers, minlength=len(boxes) + 1)
-        for by in equal:
-            same = (np.bincount(numbers, shown[by][new], len(boxes) + 1) >= _SAME * pixels) & (pixels > 0)
-            moved |= shown[by] & same[labels] if boxes else False
-            for number in np.flatnonzero(same):
-                other = shifted_box(boxes[number - 1], -side * by[0], -side * by[1])
-                moves.append(Move(by, *((other, boxes[number - 1]) if side > 0 else (boxes[number - 1], other))))
-            pixels[same] = 0  # explained
-    return left(), moves
-
-
-def whole_moves(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> list[Move]:
-    """The moves, without parts of what changed: a letter that is in the old and in the new word did not move."""
-    moves = moves_between(before, after, different)
-    unmoved = unmoved_pixels(before, after, different, moves)[0]
-    labels, boxes = clusters_of(different)
-    total, other = (
-        np.bincount(labels[mask], minlength=len(boxes) + 1)[1:] for mask in (different, unmoved & different)
-    )
-    changed = np.reshape(
-        [around(boxes[at], 3, different.shape) for at in np.flatnonzero(other > _PART * total)], (-1, 4)
-    )
-    low, high = changed[:, :2], changed[:, 2:]
-    return [
-        move for move in moves
-        if not ((low <= move.after[:2]) & (high >= move.after[2:])).all(axis=1).any()
-    ]  # fmt: skip
-
-
-def together(moves: list[Move]) -> list[Move]:
+def _together(moves: Iterable[Move]) -> list[Move]:
     """One move for all by the same distance, or by a pixel more or less, as rounding has it; the largest first."""
     result: list[Move] = []
     for move in sorted(moves, key=lambda move: -box_area(move.after)):

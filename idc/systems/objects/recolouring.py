@@ -1,13 +1,15 @@
-"""Drawn images in other colours: a theme, a restyled map, a plain picture that was red and is green."""
+"""The colours of drawn images, and images in other colours: a theme, a restyled map, a plain picture that was red and
+is green. Images are uint8 RGB (H, W, 3); a colour as a number is 0xFFRRGGBB."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import cv2
 import numpy as np
 
 from idc.systems.objects.geometry import PixelBox, bounds_of
-from idc.systems.objects.pixel_changes import codes_of
+from idc.systems.objects.wording import colour_of, sampled
 
 _CHANGED = 0.25
 """Smallest share of the pixels whose colour became another one everywhere."""
@@ -19,11 +21,33 @@ _LISTED = 0.001
 """Smallest share of the pixels of a colour that is listed."""
 
 
-class RecolouredPixels(NamedTuple):
-    """Colours 0xRRGGBB before and after, the number of pixels, and the box around them."""
+class Colour(NamedTuple):
+    """The most frequent colour of some pixels, and the share of them that have it."""
 
-    before: int
-    after: int
+    code: int
+    share: float = 1.0
+
+    @property
+    def rgb(self) -> np.ndarray:
+        """Its channels, (1, 3), from 0 to 255."""
+        return np.array([[self.code >> shift & 255 for shift in (16, 8, 0)]], np.float32)
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        return colour_of(self.rgb / 255)
+
+    @property
+    def hex(self) -> str:
+        """As in style sheets."""
+        return f"#{self.code & 0xFFFFFF:06x}"
+
+
+class RecolouredPixels(NamedTuple):
+    """Colours before and after, the number of pixels, and the box around them."""
+
+    before: Colour
+    after: Colour
     pixels: int
     box: PixelBox
 
@@ -35,38 +59,52 @@ class Recolouring(NamedTuple):
     colours: list[RecolouredPixels]
 
 
+def codes_of(image: np.ndarray) -> np.ndarray:
+    """The colour of each pixel (H, W) as a number."""
+    return cv2.cvtColor(image, cv2.COLOR_RGB2BGRA).view(np.uint32)[..., 0]
+
+
+def main_colour(pixels: np.ndarray) -> Colour:
+    """The most frequent colour of pixels (N, 3), of which there is at least one."""
+    codes, counts = np.unique(codes_of(sampled(pixels)[None]), return_counts=True)
+    return Colour(int(codes[counts.argmax()]), float(counts.max() / counts.sum()))
+
+
+def names_of(first: Colour, second: Colour) -> tuple[str, str]:
+    """Two colours in words, or in hex where the words are the same."""
+    return (first.name, second.name) if first.name != second.name else (first.hex, second.hex)
+
+
 def recoloured(before: np.ndarray, after: np.ndarray, pixels: int) -> Recolouring:
-    """What became another colour wherever it was, of parts (H, W, 3), uint8 RGB, of images of this number of pixels."""
+    """What became another colour wherever it was, of parts (H, W, 3) of images of this number of pixels."""
     first, second = codes_of(before), codes_of(after)
-    nothing = Recolouring(before, [])
     if (first != second).sum() < _CHANGED * pixels:
-        return nothing
+        return Recolouring(before, [])
     colours, index, counts = np.unique(first, return_inverse=True, return_counts=True)
     pairs, pair_counts = np.unique(
-        index.ravel().astype(np.uint64) << np.uint64(32) | second.ravel(), return_counts=True
+        index.reshape(first.shape).astype(np.uint64) << np.uint64(32) | second, return_counts=True
     )
-    order = np.argsort(pair_counts, kind="stable")
-    best, most = np.zeros(len(colours), np.uint32), np.zeros(len(colours), int)
-    numbers = (pairs >> np.uint64(32)).astype(int)[order]
-    best[numbers], most[numbers] = (
-        pairs[order].astype(np.uint32),
-        pair_counts[order],
-    )  # of equal indices the last counts
-    clear = (most >= _EVERYWHERE * counts) & (counts >= _SEEN)
+    numbers = (pairs >> np.uint64(32)).astype(int)
+    # Of each colour the last pair, which is its most frequent one.
+    last = np.lexsort((pair_counts, numbers))[np.cumsum(np.bincount(numbers)) - 1]
+    best = pairs[last].astype(np.uint32)
+    clear = (pair_counts[last] >= _EVERYWHERE * counts) & (counts >= _SEEN)
     became = clear & (best != colours)
     if counts[became].sum() < _CHANGED * pixels:
-        return nothing
+        return Recolouring(before, [])
     # Blends of two colours, at edges, become the blends of what those became.
-    source, target = (codes.view(np.uint8).reshape(-1, 4)[:, :3].astype(float) for codes in (colours, best))
+    source, target = (codes.view(np.uint8).reshape(-1, 4)[:, 2::-1].astype(float) for codes in (colours, best))
     terms, weights = np.column_stack([source, np.ones(len(source))]), np.sqrt(counts * clear)[:, None]
     target[~clear] = (terms @ np.linalg.lstsq(terms * weights, target * weights, rcond=None)[0])[~clear]
-    large = [at for at in np.argsort(-counts, kind="stable") if became[at] and counts[at] >= _LISTED * pixels]
-    became_codes = [int.from_bytes(rgb.astype(np.uint8).tobytes()) for rgb in target[large]]
-    codes = [int.from_bytes(rgb.astype(np.uint8).tobytes()) for rgb in source[large]]
-    colours_of_large = [
-        RecolouredPixels(code, other, int(counts[at]), bounds_of(first == colours[at]))
-        for code, other, at in zip(codes, became_codes, large, strict=True)
-    ]
     repainted = target.round().clip(0, 255).astype(np.uint8)[index.reshape(first.shape)]
     repainted[first == second] = before[first == second]
-    return Recolouring(repainted, colours_of_large)
+    listed = np.flatnonzero(became & (counts >= _LISTED * pixels))
+    large = listed[np.argsort(-counts[listed], kind="stable")].tolist()
+    codes, others, boxes = colours.tolist(), best.tolist(), [bounds_of(first == colours[at]) for at in large]
+    return Recolouring(
+        repainted,
+        [
+            RecolouredPixels(Colour(codes[at]), Colour(others[at]), int(counts[at]), box)
+            for at, box in zip(large, boxes, strict=True)
+        ],
+    )

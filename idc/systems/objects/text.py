@@ -1,22 +1,20 @@
-"""Words on two images that became others, appeared, or are gone. Read by rapidocr, where it is installed (the extra
-``text``; its models are inside its wheel), only in parts that differ: it is the slowest part of a comparison. Lines of
+"""Words on two photographs that became others, appeared, or are gone. They are read only in parts that differ: lines of
 text are detected there on both images, and those whose letters differ are read and compared by position."""
 
 from __future__ import annotations
 
-import string
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from importlib.util import find_spec
-from typing import Any, NamedTuple
+from itertools import product
+from typing import NamedTuple
 
 import cv2
 import numpy as np
 
 from idc.captioning.contract import Claim, ClaimKind
 from idc.systems.objects.alignment import warped_to
-from idc.systems.objects.geometry import Box, box_area, box_iou, boxes_overlap, warped_box
+from idc.systems.objects.geometry import Box, box_area, box_cover, box_iou, warped_box
+from idc.systems.objects.reading import Word, cut_out, flattened, lines_on, word_key, words_on_line
 from idc.systems.objects.wording import quoted, where_of
 
 _SIDE = 2048
@@ -31,8 +29,8 @@ _PIXELS = 300_000
 """Size to which a larger part is reduced: 0.08 seconds of a core."""
 _MOST_PARTS = 300
 """Parts that are looked at, those that differ most first: joining them is quadratic."""
-_MOST_CHANGES = 40
-"""Changes after which no further part is read: each takes a tenth of a second."""
+_SHARED = 0.5
+"""Share of a change's box inside that of a longer one from which it is the same: boxes of lines overlap a little."""
 _BUDGET = 1_000_000
 """Number of pixels that are read on an image, of the parts that differ most first: letters are in strong contrast."""
 _ENLARGED = 3.0
@@ -41,12 +39,8 @@ _SHORT_SIDE = 256
 """Parts with at least this short side are not enlarged."""
 _MARGIN = 16
 """Smallest margin around a part, where its line may continue."""
-_LINE = 48
-"""Height at which the reader takes a line."""
-_READ = 0.8
-"""Smallest mean confidence of a line: less has what is read into textures, ..."""
 _SURE = 0.9
-"""... and of a word that is quoted."""
+"""Smallest mean confidence of a word that is quoted."""
 _SHORTEST = 3
 """Smallest number of letters and digits that appear, are gone, or are quoted without the words beside them."""
 _QUOTED = 6
@@ -55,8 +49,6 @@ _LETTER = 24
 """Height at which the pixels of a word are compared."""
 _SHIFT = 3
 """Displacements of a word that do not count, at that height."""
-_ALIKE = str.maketrans("01i25|", "ollzsl")
-"""Characters that the reader takes for others of the same shape (after lower case)."""
 _MISREAD = 0.06
 """Share of a word's contrast up to which its letters are the same, however they are read: in noise, blur, compression
 and other light equal words differ by at most 0.043, a digit among others by 0.084 and more."""
@@ -68,19 +60,6 @@ _OTHER_WINDOW = 0.15
 """Share of the contrast from which a part differs."""
 
 
-class Word(NamedTuple):
-    """A word that was read; ``corners`` (4, 2) in pixels, from the top left clockwise; ``confidence`` in [0, 1]."""
-
-    text: str
-    corners: np.ndarray
-    confidence: float = 1.0
-
-    @property
-    def key(self) -> str:
-        """Equal for two readings of the same word."""
-        return _key(self.text)
-
-
 class WordChange(NamedTuple):
     """Words of one position before and after, empty where there are none; None: of both, what they were and are is not
     sure. ``box`` is in pixels of the image after."""
@@ -89,11 +68,6 @@ class WordChange(NamedTuple):
     after: str | None
     box: Box
     confidence: float
-
-
-def reads_text() -> bool:
-    """Whether the extra is installed."""
-    return find_spec("rapidocr") is not None and find_spec("onnxruntime") is not None
 
 
 def word_claims(
@@ -113,7 +87,7 @@ def word_claims(
     for box in _joined([_inside(box, size) for box in _parts(before, after, warp)[:_MOST_PARTS]]):
         area, short_side = max(1.0, box_area(box)), max(1.0, min(box[2] - box[0], box[3] - box[1]))
         scale = min(_ENLARGED, max(1.0, _SHORT_SIDE / short_side), (_PIXELS / area) ** 0.5)
-        if scale**2 * area <= budget and len(changes) < _MOST_CHANGES:
+        if scale**2 * area <= budget:
             budget -= scale**2 * area
             changes += _changes_in(before, after, warp, box, scale)
     changes = _without_moved(_once(changes))
@@ -202,8 +176,7 @@ def _changes_in(before: np.ndarray, after: np.ndarray, warp: np.ndarray, box: Bo
     def difference(*quads: np.ndarray, blur: float = 0.0) -> float:
         return max(difference_of_letters(greys[0], greys[1], quad, blur) for quad in quads)
 
-    # A word that is cut by the border of the part, and not of the image, is not known.
-    ends = (2.0 if left > 0 else -np.inf, width - 2.0 if right < after.shape[1] else np.inf)
+    ends = 2.0, width - 2.0  # a word that is cut by the border of the part is not known
     first, second = (lines_on(image) for image in images)
     changes = []
     for pair in _positions(first, second):
@@ -257,8 +230,8 @@ def _compared(
     if first and second:
         if min(letters) < _SHORTEST and max(map(len, lines)) <= _QUOTED:
             parts = list(lines)
-        box_of_all = _around([word.corners for part in parts for word in part])
-        if box_of_all[0] < ends[0] or box_of_all[2] > ends[1]:
+        box = _around([word.corners for part in parts for word in part])
+        if box[0] < ends[0] or box[2] > ends[1]:
             return None
         if confidence < _SURE:
             surest = max(float(np.mean([word.confidence for word in words])) for words in lines)
@@ -273,18 +246,18 @@ def _once(changes: list[WordChange]) -> list[WordChange]:
     """Changes without those that were read in another part too, there shorter."""
     chosen: list[WordChange] = []
     for change in sorted(changes, key=lambda change: (change.before is None, change.box[0] - change.box[2])):
-        if not any(boxes_overlap(change.box, other.box) for other in chosen):
+        if not any(box_cover(change.box, other.box) > _SHARED for other in chosen):
             chosen.append(change)
     return chosen
 
 
 def _without_moved(changes: list[WordChange]) -> list[WordChange]:
     """Words that are at another position afterwards are neither gone nor new."""
-    befores = Counter(_key(change.before) for change in changes if change.before)
-    moved = befores & Counter(_key(change.after) for change in changes if change.after)
+    befores = Counter(word_key(change.before) for change in changes if change.before)
+    moved = befores & Counter(word_key(change.after) for change in changes if change.after)
     left = []
     for change in changes:
-        before, after = ("" if words and moved[_key(words)] else words for words in (change.before, change.after))
+        before, after = ("" if words and moved[word_key(words)] else words for words in (change.before, change.after))
         if before != "" or after != "":
             left.append(change._replace(before=before, after=after))
     return left
@@ -309,54 +282,6 @@ def _one_row(line: np.ndarray, other: np.ndarray) -> bool:
     (left, top), (right, bottom) = np.maximum(line.min(0), other.min(0)), np.minimum(line.max(0), other.max(0))
     lower, higher = sorted(np.ptp(quad[:, 1]) for quad in (line, other))
     return bool(right > left and bottom - top > 0.5 * lower and higher < 1.6 * lower)
-
-
-def lines_on(image: np.ndarray) -> list[np.ndarray]:
-    """Lines of text, their corners (4, 2) from the top left clockwise."""
-    result = _reader()(cv2.cvtColor(image, cv2.COLOR_RGB2BGR), use_det=True, use_cls=False, use_rec=False)
-    return [] if result.boxes is None else [np.asarray(box, np.float32) for box in result.boxes]
-
-
-def words_on_line(image: np.ndarray, line: np.ndarray) -> list[Word]:
-    """The words of a line, of which the corners (4, 2) are given, from left to right."""
-    patch = flattened(image, line, _LINE)
-    result = _reader()(
-        cv2.cvtColor(patch, cv2.COLOR_RGB2BGR), use_det=False, use_cls=False, use_rec=True, return_word_box=True
-    )
-    text, info = result.txts[0], result.word_results[0]
-    if not text or result.scores[0] < _READ:
-        return []
-    columns = iter(column for word in info.word_cols for column in word)
-    at = [np.nan if character.isspace() else next(columns) for character in text]
-    words, start = [], 0
-    for end in [*np.flatnonzero(np.isnan(at)), len(text)]:
-        part = text[start:end]
-        if any(map(str.isalnum, part)):
-            # Half a column wider than the centres of the first and the last character.
-            ends = np.array([at[start] - 0.5, at[end - 1] + 1.5, at[end - 1] + 1.5, at[start] - 0.5])[:, None]
-            corners = line[[0, 0, 3, 3]] + ends / info.line_txt_len * (line[[1, 1, 2, 2]] - line[[0, 0, 3, 3]])
-            words.append(Word(part, corners, float(np.mean(info.confs[start:end]))))
-        start = end + 1
-    return words
-
-
-@lru_cache(maxsize=1)
-def _reader() -> Any:
-    """The reader, loaded once: half a second."""
-    from rapidocr import RapidOCR
-
-    return RapidOCR(
-        params={
-            "Global.log_level": "critical",
-            # Threads spin while they wait: two took 0.12 processor seconds for what one does in 0.06.
-            "EngineConfig.onnxruntime.intra_op_num_threads": 1,
-            "Det.limit_side_len": 32,  # lines are detected at the size that parts are cut at
-        }
-    )
-
-
-def _key(words: str) -> str:
-    return words.lower().strip(string.punctuation).translate(_ALIKE)
 
 
 def _inside(box: Box, size: tuple[int, int]) -> Box:
@@ -393,38 +318,6 @@ def _pixels(box: Box, size: tuple[int, int]) -> tuple[int, int, int, int]:
     return int(left), int(top), int(np.ceil(right)), int(np.ceil(bottom))
 
 
-def cut_out(image: np.ndarray, matrix: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """A part of an image at a size; the matrix leads from its pixels to the image's."""
-    height, width = size
-    corners = np.array([[[0, 0], [width, 0], [width, height], [0, height]]], float)
-    bounds = cv2.perspectiveTransform(corners, matrix)[0]
-    # Only the surroundings are filtered, not the whole of a large image.
-    x, y = (max(0, int(low) - 4) for low in bounds.min(0))
-    right, bottom = (int(high) + 5 for high in bounds.max(0))
-    part = image[y:bottom, x:right]
-    if not part.size:
-        return np.zeros((height, width, *image.shape[2:]), image.dtype)
-    reduction = float(
-        max(np.linalg.norm(bounds[1] - bounds[0]) / width, np.linalg.norm(bounds[3] - bounds[0]) / height)
-    )
-    if reduction > 1.5:
-        part = cv2.GaussianBlur(part, (0, 0), reduction / 3)  # a smaller part has not the detail of the image
-    moved = np.array([[1, 0, -x], [0, 1, -y], [0, 0, 1.0]]) @ matrix
-    flags = (cv2.INTER_CUBIC if reduction < 1 else cv2.INTER_LINEAR) | cv2.WARP_INVERSE_MAP
-    return cv2.warpPerspective(part, moved, (width, height), flags=flags, borderMode=cv2.BORDER_REPLICATE)
-
-
-def flattened(image: np.ndarray, quad: np.ndarray, height: int, border: int = 0) -> np.ndarray:
-    """A quadrilateral as a rectangle of a height, with a border of pixels around it."""
-    across, down = (
-        float(np.linalg.norm(quad[a] - quad[b], axis=1).max()) for a, b in (([1, 2], [0, 3]), ([3, 2], [0, 1]))
-    )
-    width = max(height // 2, round(height * across / max(down, 1.0)))
-    ends = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32) + border
-    matrix = cv2.getPerspectiveTransform(ends, quad.astype(np.float32))
-    return cut_out(image, matrix, (height + 2 * border, width + 2 * border))
-
-
 def difference_of_letters(before: np.ndarray, after: np.ndarray, quad: np.ndarray, blur: float = 0.0) -> float:
     """The difference of two images (float32, (H, W)) in the window, as large as a letter, of a quadrilateral where they
     differ most: a share of the contrast, whatever their light, at the displacement at which the two agree best, with a
@@ -436,13 +329,12 @@ def difference_of_letters(before: np.ndarray, after: np.ndarray, quad: np.ndarra
     height, width = first.shape
     contrast = max(first.std(), second.std(), 1.0)
     best = np.inf
-    for y in range(2 * _SHIFT + 1):
-        for x in range(2 * _SHIFT + 1):
-            pair = [
-                (patch - patch.mean()) / max(patch.std(), contrast / 3)
-                for patch in (first, second[y : y + height, x : x + width])
-            ]
-            windows = cv2.blur((pair[0] - pair[1]) ** 2 / 2, (_LETTER // 2, _LETTER))
-            middle = windows[_LETTER // 2, _LETTER // 4 : max(width - _LETTER // 4, _LETTER // 4) + 1]
-            best = min(best, float(middle.max()))
+    for y, x in product(range(2 * _SHIFT + 1), repeat=2):
+        pair = [
+            (patch - patch.mean()) / max(patch.std(), contrast / 3)
+            for patch in (first, second[y : y + height, x : x + width])
+        ]
+        windows = cv2.blur((pair[0] - pair[1]) ** 2 / 2, (_LETTER // 2, _LETTER))
+        middle = windows[_LETTER // 2, _LETTER // 4 : max(width - _LETTER // 4, _LETTER // 4) + 1]
+        best = min(best, float(middle.max()))
     return best

@@ -15,20 +15,20 @@ from sklearn.datasets import load_sample_image
 
 from idc.captioning.objects_config import ObjectsConfig
 from idc.metrics.change_types import says_no_change
-from idc.systems.objects import canvas, drawn_words, exact
+from idc.systems.objects import canvas, exact, reading
+from idc.systems.objects.canvas import exact_canvas
 from idc.systems.objects.captioner import ObjectsCaptioner
-from idc.systems.objects.drawn_pairs import exact_canvas
 from idc.systems.objects.exact import IDENTICAL, ONLY_RENDERING, exact_changes
 from idc.systems.objects.pixel_changes import (
     _PATCH,
     Move,
     _equal_patches,
+    _together,
     anti_aliased,
     clusters_of,
     different_pixels,
     is_lossy,
-    moves_between,
-    together,
+    unmoved_pixels,
 )
 from tests.systems.objects.test_regions import ground, with_disk
 
@@ -195,7 +195,7 @@ def test_a_theme_is_seen_on_a_page_with_a_picture_and_a_thing_of_another_colour_
 
 
 def test_of_too_many_rows_those_that_differ_most_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canvas, "_MOST_PIXELS", 640 * 130)
+    monkeypatch.setattr(canvas, "_MOST_PIXELS", 640 * 170)
     after = changed("rectangle", (40, 100, 239, 139), fill=BLUE)
     after[300:330, 100:110] = RED
     changes = compared(after)
@@ -220,7 +220,7 @@ def test_words_of_a_strip_are_quoted_and_what_else_changed_is_at_its_place_on_ei
 
 
 def test_strips_beyond_what_is_read_are_said_without_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drawn_words, "_MOST_PIXELS", 1)
+    monkeypatch.setattr(reading, "_MOST_PIXELS", 1)
     after = page_of(PAGE[:60], page_with(16, "Terms and privacy")[370:400], PAGE[60:])
     assert compared(after, PAGE, read_text=True).objects_text == (
         "A strip of 640 x 30 px was added at the top, and everything below moved down by 30 px. "
@@ -244,6 +244,37 @@ def test_of_a_number_in_a_cell_the_whole_is_read_and_words_that_deny_a_change_ar
     assert changes.objects_text == 'The word "3390.25" became "3890.25" at the top left.'
     changes = compared(page_with(24, "No changes"), page_with(24, "Draft saved"), read_text=True)
     assert "No changes" in changes.objects_text
+
+
+def test_words_are_where_they_are_and_not_where_their_surroundings_changed() -> None:
+    """A chart came with a label in its corner: one clause, and a claim on the label at its place."""
+    image = screen()
+    draw = ImageDraw.Draw(image)
+    draw.rectangle((20, 240, 400, 470), fill=(217, 241, 237))
+    draw.text((30, 250), "Sales 2026", fill=BLACK, font=ImageFont.load_default(16))
+    changes = compared(np.array(image), read_text=True)
+    look, words = sorted(changes.claims, key=lambda claim: claim.object)
+    assert changes.objects_text == (
+        'A #d9f1ed area of 381 x 231 px appeared at the bottom left with the words "Sales 2026".'
+    )
+    assert (look.object, words.object, words.after) == ("region", "words", "Sales 2026")
+    assert words.box_after is not None
+    assert np.abs(np.subtract(words.box_after, (30, 253, 108, 265))).max() < 10
+
+
+def test_words_that_the_border_cuts_are_not_quoted() -> None:
+    page = page_with(24, "Harbour Invoice Window")[:, 300:497]
+    changes = compared(page, np.array(screen())[:, 300:497], read_text=True)
+    assert [claim.after for claim in changes.claims if claim.object == "words"] == ["Harbour Invoice"]
+
+
+def test_what_has_many_colours_is_said_with_their_mean_or_lightness() -> None:
+    shades = np.linspace(0, 40, 120)[None, :, None]
+    pages = [np.array(screen()) for _ in range(3)]
+    for page, colour in zip(pages, ((40, 60, 180), (60, 80, 210), (190, 40, 40)), strict=True):
+        page[400:440, 100:220] = shades + colour
+    assert compared(pages[1], pages[0]).objects_text == "A region of 120 x 40 px at the bottom left became lighter."
+    assert compared(pages[2], pages[0]).objects_text.endswith(" at the bottom left changed from blue to red.")
 
 
 @pytest.mark.parametrize("at", [1, 4])
@@ -286,7 +317,7 @@ def test_moves_by_a_pixel_more_or_less_are_one() -> None:
     """Rows of a page, whose distances are rounded, and something that moved sideways."""
     rows = [Move((0, 24 + at), (0, 30 * at, 90, 30 * at + 9), (0, 24 + 31 * at, 90, 33 + 31 * at)) for at in range(2)]
     other = Move((24, 0), (100, 0, 104, 4), (124, 0, 128, 4))
-    assert together([other, *rows]) == [Move((0, 24), (0, 0, 90, 39), (0, 24, 90, 64)), other]
+    assert _together([other, *rows]) == [Move((0, 24), (0, 0, 90, 39), (0, 24, 90, 64)), other]
 
 
 def test_at_most_three_clauses_are_said_and_all_claims_are_listed() -> None:
@@ -342,7 +373,7 @@ def test_words_are_read_up_to_a_bound_and_what_was_left_out_is_said(
     bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a large and a small part; each side of a part is one line."""
-    monkeypatch.setattr(drawn_words, bound, {"_MOST_READ": 1, "_MOST_LINES": 2, "_MOST_PIXELS": 70_000}[bound])
+    monkeypatch.setattr(reading, bound, {"_MOST_READ": 1, "_MOST_LINES": 2, "_MOST_PIXELS": 70_000}[bound])
     pages = [page_with(40, text) for text in ("Log in", "Sign up")]
     pages[1][90:104, 20:120] = np.array(screen(("Window 21.50", *ROWS[1:])))[90:104, 20:120]
     changes = compared(pages[1], pages[0], read_text=True)
@@ -440,7 +471,7 @@ def test_patches_are_those_of_a_search_by_their_bytes() -> None:
     assert expected <= actual  # a patch at the edge of a plain one has detail beside it
     assert len(expected) > 1000
     assert len(actual) < 1.1 * len(expected)
-    assert {move.by for move in moves_between(before, after, different)} == {(0, -24)}
+    assert {move.by for move in unmoved_pixels(before, after, different)[1]} == {(0, -24)}
 
 
 def test_anti_aliasing_is_that_of_pixelmatch() -> None:

@@ -15,7 +15,8 @@ from idc.captioning.objects_config import ObjectsConfig
 from idc.systems.objects import captioner as captioner_module
 from idc.systems.objects import text as text_module
 from idc.systems.objects.captioner import ObjectsCaptioner
-from idc.systems.objects.text import Word, _compared, _positions, _without_moved, difference_of_letters, word_claims
+from idc.systems.objects.reading import Word, lines_on, words_on_line
+from idc.systems.objects.text import _compared, _positions, _without_moved, difference_of_letters, word_claims
 from idc.systems.objects.wording import words_clause
 from tests.systems.objects.test_regions import RED, shifted, with_disk
 
@@ -71,6 +72,23 @@ def test_words_that_changed_are_read(before: str, after: str, letter: int, width
         if box is not None:
             assert x - letter < box[0] < box[2] < x + 10.5 * letter
             assert y - letter < box[1] < box[3] < y + 3 * letter
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("No. 1", 12), ("No. 1", 30), ("Tel. 555 0117", 36), ("88.10", 24), ("17:15:11", 30), ("until it will", 16)],
+)
+def test_blanks_that_the_reader_leaves_out_are_seen_in_the_gaps_between_letters(text: str, size: int) -> None:
+    page = Image.new("RGB", (400, 3 * size), (255, 255, 255))
+    ImageDraw.Draw(page).text((30, size), text, fill=(20, 20, 20), font=ImageFont.load_default(size))
+    scale = 3 if size < 16 else 2
+    image = cv2.resize(np.array(page), None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC)
+    assert [word.text for line in lines_on(image) for word in words_on_line(image, line)] == text.split()
+
+
+def test_of_two_lines_whose_boxes_touch_both_changes_are_said() -> None:
+    claims = word_claims(sign("Tue,\nMay 2", 40), sign("Mon,\nMay 1", 40))
+    assert [(claim.before, claim.after) for claim in claims] == [("Tue,", "Mon,"), ("May 2", "May 1")]
 
 
 SAME_WORDS = {
@@ -163,6 +181,7 @@ def line(text: str, confidence: float = 1.0) -> list[Word]:
         ("OPEN", "SHUT", {"difference": 0.06}, None),  # the same letters, misread
         ("05-7-02", "05-7-2", {"difference": 0.2}, None),
         ("12:30", "12:45", {"ends": (-1, 4)}, None),
+        ("12:30", "12:45", {"ends": (1, np.inf)}, None),
     ],
 )
 def test_readings_of_a_position(before: str, after: str, options: dict, expected: tuple | None) -> None:
