@@ -19,6 +19,7 @@ import pytest
 from idc.data.pipeline import Batch, StageSpec, good_rows, run_local
 from idc.data.store import DatasetFolder, iter_rows, read_manifest, read_rejects
 from tests.cluster.nodes import nodes
+from tests.processes import descendants
 
 pytestmark = pytest.mark.ray
 
@@ -200,7 +201,7 @@ with session(ClusterConfig(num_cpus=2, num_gpus=0, object_store_mb=100, auth="di
         assert time.monotonic() < deadline
         time.sleep(0.1)
     children = psutil.Process(first.pid).children(recursive=True)
-    agents = [child for child in children if "Agent" in " ".join(child.cmdline()[:3])]
+    agents = descendants(psutil.Process(first.pid), "Agent")
     first.kill()
     first.wait()
     started = [child for child in children if child not in agents]

@@ -24,6 +24,7 @@ from idc.vlm.base import find_base, load_model
 from idc.vlm.config import BaseConfig
 from serve.config import LimitsConfig
 from serve.schema import ErrorAnswer
+from tests.processes import descendants
 from tests.serve.bodies import CAPTIONS, Pair, conversation, picture, upload, url
 from tests.serve.command import Command, free_port, serving, start
 from tests.serve.waiting import PATIENCE_S, until
@@ -110,8 +111,7 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 def replicas(server: Command, name: str) -> list[psutil.Process]:
-    children = psutil.Process(server.process.pid).children(recursive=True)
-    return [each for each in children if f"ServeReplica:captions:{name}" in " ".join(each.cmdline())]
+    return descendants(psutil.Process(server.process.pid), f"ServeReplica:captions:{name}")
 
 
 def front_mib(server: Command) -> float:

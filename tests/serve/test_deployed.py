@@ -23,6 +23,7 @@ import pytest
 
 from idc.training.artifact import artifact_identity
 from serve.config import ServeConfig
+from tests.processes import descendants
 from tests.serve.bodies import CAPTIONS, PAIR, Pair, picture, upload
 from tests.serve.command import free_port
 from tests.serve.local import TOKEN, described, tokens_of
@@ -278,10 +279,7 @@ def test_an_idle_connection_is_answered_once_more_before_its_front_leaves(listen
 @pytest.mark.slow
 def test_a_killed_front_loses_no_request_but_those_in_progress(listening: Listening) -> None:
     with load(listening.client, anew=True) as results:
-        ours = psutil.Process().children(recursive=True)  # other tests on this machine have fronts too
-        [front] = [
-            front for front in ours if any("ray::ServeReplica:captions:Front" in word for word in front.cmdline())
-        ]
+        [front] = descendants(psutil.Process(), "ray::ServeReplica:captions:Front")
         front.kill()
         results.wait_for(4 * CLIENTS)
     assert set(results.statuses) == {200}

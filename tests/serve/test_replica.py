@@ -12,7 +12,6 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -38,6 +37,7 @@ from serve.deployment.scaling import PAIRS, by_pairs
 from serve.log import RequestContext, forward, log
 from serve.prometheus import ServingMetrics
 from serve.streaming import Events, respond_events
+from tests.processes import descendants
 from tests.serve.bodies import BOTTLES, RENDERED, Pair, picture
 from tests.serve.local import captions_of, described, local_config
 from tests.serve.test_captions import DISKS
@@ -374,12 +374,7 @@ EARLIER: set[psutil.Process] = set()
 
 def decoders() -> list[psutil.Process]:
     """The decoder processes of this test."""
-    running = []
-    for child in psutil.Process().children():
-        with suppress(psutil.ZombieProcess):  # it has ended, and has not been waited for
-            if child not in EARLIER and "serve.decoder_process" in child.cmdline():
-                running.append(child)
-    return running
+    return [child for child in descendants(psutil.Process(), "serve.decoder_process") if child not in EARLIER]
 
 
 @pytest.fixture(autouse=True)
