@@ -34,7 +34,7 @@ _STEP = 8
 _MIN_BLOCKS = 8
 _SIMILAR = 0.5
 """Correlation from which the textures of a block agree."""
-_SAME_TEXTURE = 0.7
+SAME_TEXTURE = 0.7
 """Correlation from which a block counts as the same surface in both images."""
 _EXPLAINED = 0.87
 """Share of the textures that agree along the flow if the camera moved. Of fixed cameras before which large things moved
@@ -42,6 +42,8 @@ at most 0.86 did, unless matches were uneven."""
 _DISPLACED = 0.8
 _MIN_FLOW = 0.5
 """If the camera moved, a share :data:`_DISPLACED` of the surfaces is displaced by more than this, in pixels."""
+_ACROSS = 0.5
+"""If the camera moved, displaced surfaces span at least this share of the image: fewer are a thing that turned."""
 _EVEN = 5.0
 """If the camera moved, the 90th percentile of the displacements is at most this multiple of the median. What came or
 went is matched with anything, far away."""
@@ -115,8 +117,25 @@ def align(before: np.ndarray, after: np.ndarray, tolerance: float) -> Alignment:
     return Alignment(moved_before, moved, warp, valid & inside, shift, sure, along, matches)
 
 
+def scaling(image: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Homography from pixels of an image to those of the same image at another size."""
+    return np.diag([other.shape[1] / image.shape[1], other.shape[0] / image.shape[0], 1.0])
+
+
+def unaligned(before: np.ndarray, after: np.ndarray) -> Alignment:
+    """The image before as it is, stretched to the size of the image after."""
+    warp = scaling(after, before)
+    stretched, valid = warped_to(before, warp, after.shape[:2])
+    return Alignment(stretched, stretched, warp, valid, 0.0, True, None, None)
+
+
 def share_in_agreement(
-    before: np.ndarray, after: np.ndarray, where: np.ndarray, noise: float, least: float = 0.0
+    before: np.ndarray,
+    after: np.ndarray,
+    where: np.ndarray,
+    noise: float,
+    least: float = 0.0,
+    similar: float = _SIMILAR,
 ) -> float:
     """Share in [0, 1] of the textured blocks of a part of the images (bool (H, W)) that have a similar texture in both;
     NaN where there is hardly any texture.
@@ -124,12 +143,13 @@ def share_in_agreement(
     Args:
         noise: standard deviation of the images' noise; weaker textures do not count.
         least: smallest share of the part's blocks that must be textured.
+        similar: correlation from which textures agree.
     """
     correlation, textured = _textures(before, after, where, noise)
     blocks = cv2.resize(where.astype(np.uint8), textured.shape[::-1], interpolation=cv2.INTER_NEAREST).sum()
     if textured.sum() < max(_MIN_BLOCKS, least * blocks):
         return math.nan
-    return float((correlation[textured] > _SIMILAR).mean())
+    return float((correlation[textured] > similar).mean())
 
 
 def brightness_ratio(before: float, after: float) -> float:
@@ -165,7 +185,7 @@ def _warp(before: np.ndarray, after: np.ndarray, matches: tuple[np.ndarray, np.n
     """The warp: stretched to the same size, a homography from features, or ECC from the better of both; each only if it
     explains the pair clearly better than the one before."""
     size = after.shape[:2]
-    stretch = np.diag([before.shape[1] / size[1], before.shape[0] / size[0], 1.0])
+    stretch = scaling(after, before)
     detail = _detail(after)
     best, residual = stretch, _residual(before, detail, stretch)
     for estimate in (partial(_by_features, matches, size), partial(_by_correlation, before, after)):
@@ -312,14 +332,16 @@ def _parallax(
     noise = max(noise_of(lit), noise_of(after))
     moved, _ = _moved(lit, flow)
     correlation, textured = _textures(moved, after, valid, noise)
-    same = textured & (correlation > _SAME_TEXTURE)
+    same = textured & (correlation > SAME_TEXTURE)
     if same.sum() < _MIN_BLOCKS:
         return None, moved, 0.0, True
-    lengths = np.linalg.norm(flow, axis=-1)[_STEP::_STEP, _STEP::_STEP][same]
+    every = np.linalg.norm(flow, axis=-1)[_STEP::_STEP, _STEP::_STEP]
+    lengths, points = every[same], np.argwhere(same & (every > _MIN_FLOW)).astype(np.float32)
     displacement = np.quantile(lengths, 1 - _DISPLACED)
     explained = float((correlation[textured] > _SIMILAR).mean())
     longest, middle = np.quantile(lengths, [0.9, 0.5])
-    if explained >= _EXPLAINED and displacement > _MIN_FLOW and longest <= _EVEN * middle:
+    across = _spread(points, same.shape) >= _ACROSS
+    if explained >= _EXPLAINED and displacement > _MIN_FLOW and longest <= _EVEN * middle and across:
         return flow, moved, float(longest), True
     gain = explained - share_in_agreement(lit, after, valid, noise)
     return None, moved, 0.0, not (gain >= _DOUBTFUL_GAIN and displacement > tolerance)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from idc.captioning.contract import Claim, ClaimKind
-from idc.systems.objects.claims import Changes
+from idc.systems.objects.claims import Changes, Instance
 from idc.systems.objects.comparison import CAME
-from idc.systems.objects.geometry import Box, rounded_box
+from idc.systems.objects.geometry import Box, box_cover, rounded_box
 from idc.systems.objects.wording import LINE, MIXED, REGION
 
 _CLEAR = 1.3
 """Multiple of the threshold that a region without a name must reach: clipped highlights, and what else of the light was
 not evened out, stay below it."""
+_INSIDE = 0.9
+"""Share of a region's box in the box of an object from which it is at that object."""
 _MATTERS = 0.004
 """Share of the image below which a region is not claimed next to named objects."""
 
@@ -25,12 +27,13 @@ def other_regions(changes: Changes, boxes: Sequence[Box]) -> list[int]:
     return [index for index in indices if changes.ratio(index) >= _CLEAR and changes.regions[index].share >= least]
 
 
-def region_claims(changes: Changes, indices: Iterable[int]) -> list[Claim]:
-    """Claims for regions, by their indices."""
+def region_claims(changes: Changes, indices: Iterable[int], stayed: Sequence[Instance] = ()) -> list[Claim]:
+    """Claims for regions, by their indices, each said to be at the one of the objects that stayed that it is inside of."""
     result = []
     for index in indices:
         region, ratio, outline = changes.regions[index], changes.ratio(index), changes.comparison.outlines[index]
-        kind: ClaimKind = "appeared" if outline > CAME else "gone" if outline < -CAME else "changed"
+        around = changes.around if index == 0 else None
+        kind: ClaimKind = "changed" if around else "appeared" if outline > CAME else "gone" if outline < -CAME else "changed"
         before, after = (None if colour == MIXED else colour for colour in (region.before, region.after))
         if kind == "changed" and not (before and after):
             before = after = None
@@ -40,6 +43,8 @@ def region_claims(changes: Changes, indices: Iterable[int]) -> list[Claim]:
         box_before = rounded_box(changes.on_before(region.box), changes.size_before)
         boxes = (None if kind == "appeared" else box_before, None if kind == "gone" else region.box)
         colours = (None if kind == "appeared" else before, None if kind == "gone" else after)
-        name, confidence = LINE if is_line else REGION, ratio / (1 + ratio)
-        result.append(Claim(kind, name, 1, region.position, *boxes, confidence, *colours))
+        name, confidence = around or (LINE if is_line else REGION), ratio / (1 + ratio)
+        at = [item for item in stayed if box_cover(region.box, item.place) >= _INSIDE and not around]
+        where = f"at the {at[0].name} {changes.where(at[:1])}" if at else region.position
+        result.append(Claim(kind, name, 1, where, *boxes, confidence, *colours))
     return result
