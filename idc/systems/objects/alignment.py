@@ -26,6 +26,9 @@ _MAX_TILT = 0.25
 """Largest change of scale across the image."""
 _LIGHT_SIDE = 64
 """Longer side at which the light is fitted: it varies slowly, and noise averages out."""
+_CURVE, _CURVED = 2, 0.5
+"""Number of terms of a curve of tones, and the share of the other terms' error below which it is fitted too: a camera or
+a program made it. It would also follow what changed."""
 _DARK = 0.02
 """Brightness in which noise prevails."""
 _BLOCK = 17
@@ -278,7 +281,7 @@ def _residual(before: np.ndarray, detail: np.ndarray, warp: np.ndarray) -> float
 
 def _even_light(before: np.ndarray, after: np.ndarray, valid: np.ndarray) -> np.ndarray:
     """The image before in the light of the image after: gain and offset of each channel, the gain linear over the image
-    and the offset quadratic, fitted robustly so that what changed does not count."""
+    and the offset quadratic, fitted robustly so that what changed does not count; or with a curve of tones."""
     height, width = after.shape[:2]
     scale = _LIGHT_SIDE / max(height, width)
     columns, rows = max(4, round(width * scale)), max(4, round(height * scale))
@@ -292,24 +295,34 @@ def _even_light(before: np.ndarray, after: np.ndarray, valid: np.ndarray) -> np.
     lit = np.empty_like(before)
     for channel in range(3):
         source, target = (image[..., channel].ravel()[used] for image in images)
-        terms = _light_terms(source, *(axis[used] for axis in _axes(rows, columns)))
-        weights = np.ones(len(target))
         gain = brightness_ratio(float(np.median(source)), float(np.median(target)))
-        for _ in range(12):
-            # The ridge draws the gain to the ratio of the medians: in a plain image it would follow the noise, to 0.
-            ridge = (1e-2 + 1e-3 * weights.sum()) * np.diag([1, 1, 1, *[1e-3] * 6])
-            gram = terms.T @ (weights[:, None] * terms) + ridge
-            parameters = np.linalg.solve(gram, terms.T @ (weights * target) + gain * ridge[0])
-            errors = np.abs(terms @ parameters - target)
-            spread = max(1.4826 * float(np.median(errors)), 0.008)
-            weights = np.clip(1 - (errors / (3 * spread)) ** 2, 0, None) ** 2  # Tukey's biweight
-        terms = _light_terms(before[..., channel].ravel(), *_axes(height, width))
+        terms = _light_terms(source, *(axis[used] for axis in _axes(rows, columns)))
+        parameters, error = _fitted(terms[:, :-_CURVE], target, gain)
+        curve, other_error = _fitted(terms, target, gain)
+        if other_error < _CURVED * error:
+            parameters = curve
+        terms = _light_terms(before[..., channel].ravel(), *_axes(height, width))[:, : len(parameters)]
         lit[..., channel] = (terms @ parameters).reshape(height, width)
     return lit.clip(0, 1)
 
 
+def _fitted(terms: np.ndarray, target: np.ndarray, gain: float) -> tuple[np.ndarray, float]:
+    """Parameters of the terms (N, M) that give a channel (N,), robustly, and the median error."""
+    weights = np.ones(len(target))
+    for _ in range(12):
+        # The ridge draws the gain to the ratio of the medians: in a plain image it would follow the noise, to 0.
+        ridge = (1e-2 + 1e-3 * weights.sum()) * np.diag([1, 1, 1, *[1e-3] * (terms.shape[1] - 3)])
+        gram = terms.T @ (weights[:, None] * terms) + ridge
+        parameters = np.linalg.solve(gram, terms.T @ (weights * target) + gain * ridge[0])
+        errors = np.abs(terms @ parameters - target)
+        spread = max(1.4826 * float(np.median(errors)), 0.008)
+        weights = np.clip(1 - (errors / (3 * spread)) ** 2, 0, None) ** 2  # Tukey's biweight
+    return parameters, float(np.median(errors))
+
+
 def _light_terms(values: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.stack([values, values * x, values * y, np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
+    curve = values * values, values**3
+    return np.stack([values, values * x, values * y, np.ones_like(x), x, y, x * x, y * y, x * y, *curve], axis=1)
 
 
 def _axes(height: int, width: int) -> tuple[np.ndarray, np.ndarray]:

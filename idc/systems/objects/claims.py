@@ -164,9 +164,7 @@ class Changes:
         for box in boxes:
             explained[self.pixels(enlarged_box(box, _AROUND))] = True
         masks = enumerate(self.comparison.regions)
-        return [
-            index for index, mask in masks if explained[mask].mean() <= _EXPLAINED or (self.around and index == 0)
-        ]
+        return [index for index, mask in masks if explained[mask].mean() <= _EXPLAINED or (self.around and index == 0)]
 
     def ratio(self, index: int) -> float:
         """The largest difference in a region, divided by the threshold."""

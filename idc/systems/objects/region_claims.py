@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from idc.captioning.contract import Claim, ClaimKind
 from idc.systems.objects.claims import Changes, Instance
 from idc.systems.objects.comparison import CAME
-from idc.systems.objects.geometry import Box, box_cover, rounded_box
+from idc.systems.objects.geometry import Box, box_area, box_cover, rounded_box
 from idc.systems.objects.wording import LINE, MIXED, REGION
 
 _CLEAR = 1.3
@@ -15,6 +16,8 @@ _CLEAR = 1.3
 not evened out, stay below it."""
 _INSIDE = 0.9
 """Share of a region's box in the box of an object from which it is at that object."""
+_MOST = 0.5
+"""Share of the image up to which an object says where something is."""
 _MATTERS = 0.004
 """Share of the image below which a region is not claimed next to named objects."""
 
@@ -33,7 +36,9 @@ def region_claims(changes: Changes, indices: Iterable[int], stayed: Sequence[Ins
     for index in indices:
         region, ratio, outline = changes.regions[index], changes.ratio(index), changes.comparison.outlines[index]
         around = changes.around if index == 0 else None
-        kind: ClaimKind = "changed" if around else "appeared" if outline > CAME else "gone" if outline < -CAME else "changed"
+        kind: ClaimKind = (
+            "changed" if around else "appeared" if outline > CAME else "gone" if outline < -CAME else "changed"
+        )
         before, after = (None if colour == MIXED else colour for colour in (region.before, region.after))
         if kind == "changed" and not (before and after):
             before = after = None
@@ -44,7 +49,9 @@ def region_claims(changes: Changes, indices: Iterable[int], stayed: Sequence[Ins
         boxes = (None if kind == "appeared" else box_before, None if kind == "gone" else region.box)
         colours = (None if kind == "appeared" else before, None if kind == "gone" else after)
         name, confidence = around or (LINE if is_line else REGION), ratio / (1 + ratio)
-        at = [item for item in stayed if box_cover(region.box, item.place) >= _INSIDE and not around]
-        where = f"at the {at[0].name} {changes.where(at[:1])}" if at else region.position
+        inside = (item for item in stayed if box_cover(region.box, item.place) >= _INSIDE)
+        at = min(inside, key=lambda item: box_area(item.place), default=None)
+        small = at is not None and box_area(at.place) <= _MOST * math.prod(changes.size_after)
+        where = f"at the {at.name} {changes.where([at])}" if at and small and not around else region.position
         result.append(Claim(kind, name, 1, where, *boxes, confidence, *colours))
     return result
