@@ -26,18 +26,18 @@ _MAX_TILT = 0.25
 """Largest change of scale across the image."""
 _LIGHT_SIDE = 64
 """Longer side at which the light is fitted: it varies slowly, and noise averages out."""
-_CURVE, _CURVED = 2, 0.5
-"""Number of terms of a curve of tones, and the share of the other terms' error below which it is fitted too: a camera or
-a program made it. It would also follow what changed."""
+_CURVE, _CURVED, _EXACT = 2, 0.5, 0.15
+"""Number of terms of a curve of tones, the share of the other terms' error below which it is fitted, and the
+share of the median deviation: a camera or a program made it. It would also follow what changed."""
 _DARK = 0.02
 """Brightness in which noise prevails."""
 _BLOCK = 17
 """Side of the blocks whose textures are compared, in pixels; there is one at every :data:`_STEP` pixels."""
 _STEP = 8
 _MIN_BLOCKS = 8
-_SIMILAR = 0.5
+SIMILAR = 0.5
 """Correlation from which the textures of a block agree."""
-SAME_TEXTURE = 0.7
+_SAME_TEXTURE = 0.7
 """Correlation from which a block counts as the same surface in both images."""
 _EXPLAINED = 0.87
 """Share of the textures that agree along the flow if the camera moved. Of fixed cameras before which large things moved
@@ -138,7 +138,7 @@ def share_in_agreement(
     where: np.ndarray,
     noise: float,
     least: float = 0.0,
-    similar: float = _SIMILAR,
+    similar: float = SIMILAR,
 ) -> float:
     """Share in [0, 1] of the textured blocks of a part of the images (bool (H, W)) that have a similar texture in both;
     NaN where there is hardly any texture.
@@ -299,7 +299,8 @@ def _even_light(before: np.ndarray, after: np.ndarray, valid: np.ndarray) -> np.
         terms = _light_terms(source, *(axis[used] for axis in _axes(rows, columns)))
         parameters, error = _fitted(terms[:, :-_CURVE], target, gain)
         curve, other_error = _fitted(terms, target, gain)
-        if other_error < _CURVED * error:
+        deviation = float(np.median(np.abs(target - np.median(target))))
+        if other_error < min(_CURVED * error, _EXACT * deviation):
             parameters = curve
         terms = _light_terms(before[..., channel].ravel(), *_axes(height, width))[:, : len(parameters)]
         lit[..., channel] = (terms @ parameters).reshape(height, width)
@@ -345,13 +346,13 @@ def _parallax(
     noise = max(noise_of(lit), noise_of(after))
     moved, _ = _moved(lit, flow)
     correlation, textured = _textures(moved, after, valid, noise)
-    same = textured & (correlation > SAME_TEXTURE)
+    same = textured & (correlation > _SAME_TEXTURE)
     if same.sum() < _MIN_BLOCKS:
         return None, moved, 0.0, True
     every = np.linalg.norm(flow, axis=-1)[_STEP::_STEP, _STEP::_STEP]
     lengths, points = every[same], np.argwhere(same & (every > _MIN_FLOW)).astype(np.float32)
     displacement = np.quantile(lengths, 1 - _DISPLACED)
-    explained = float((correlation[textured] > _SIMILAR).mean())
+    explained = float((correlation[textured] > SIMILAR).mean())
     longest, middle = np.quantile(lengths, [0.9, 0.5])
     across = _spread(points, same.shape) >= _ACROSS
     if explained >= _EXPLAINED and displacement > _MIN_FLOW and longest <= _EVEN * middle and across:

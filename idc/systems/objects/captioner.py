@@ -169,9 +169,7 @@ class ObjectsCaptioner(Captioner):
         if self._detector is not None:
             named = object_claims(changes, before, after, self._detector, self._config.names)
         words: list[Claim] = []
-        if (
-            self._text and not changes.around
-        ):  # strokes of letters are too thin for a region: words may be all that changed
+        if self._text and not changes.around:  # strokes of letters are too thin for a region: they may be all
             first, second = _without_objects(before, after, named.claims, changes)
             words = word_claims(first, second, comparison.warp, counted)
         boxes = [*named.places, *changes.places(words)]

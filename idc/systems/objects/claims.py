@@ -224,7 +224,8 @@ def object_claims(
     stayed = [
         item
         for first, second in product(old, new)
-        if first.name == second.name != OBJECT and _is_trusted(first, detector.high) and _is_trusted(second, detector.high)
+        if first.name == second.name != OBJECT
+        and all(_is_trusted(item, detector.high) for item in (first, second))
         and box_iou(first.place, second.place) > _SAME_PLACE
         for item in (first, second)
     ]  # fmt: skip

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 from idc.systems.objects.alignment import (
-    SAME_TEXTURE,
+    SIMILAR,
     Alignment,
     CameraView,
     align,
@@ -51,9 +51,10 @@ _SAME_HUE = 10.0
 """Median distance of hue and chroma in CIELAB below which a region whose texture stays the same is in another light."""
 _MOST = 0.5
 """Share of the image above which so much differs that single regions mean nothing."""
-_KEPT, _SAME = 0.03, 0.5
-"""Least share of the image in the same colours, and of the textures there that are the same, if what differs was replaced
-around them. Of 390 pairs of different pictures at most 0.24 were, of 40 with another background at least 0.63."""
+_KEPT, _SAME, _EQUAL = 0.03, 0.55, 0.8
+"""Least share of the image in the same colours, of the textures there that are the same, and their correlation, if what
+differs was replaced around them. Of 390 pairs of different pictures at most 0.24 of the textures were, of 40 with
+another background 0.63 or more."""
 _LONG = 0.08
 """Length of a line, as a share of the longer side, from which it counts though it is thin."""
 _MOST_LINES = 20
@@ -147,11 +148,11 @@ def _compared(
     covered = np.any(regions, axis=0) if regions else np.zeros_like(inner)
     near = _widened(covered, 3 * reach)
     rest, far = inner & ~near, inner & ~_widened(covered, 5 * reach)
-    similar = {"similar": SAME_TEXTURE} if replaced else {}
-    agreement = share_in_agreement(aligned.lit, second, rest, noise, _TEXTURED, **similar)
+    alike = _EQUAL if replaced else SIMILAR
+    agreement = share_in_agreement(aligned.lit, second, rest, noise, _TEXTURED, alike)
     if replaced:
         regions = [covered] if regions else []
-        comparable = bool(regions and rest.mean() >= _KEPT and agreement >= _SAME)
+        comparable = bool(regions) and bool(rest.mean() >= _KEPT and agreement >= _SAME)
     else:
         comparable = aligned.sure and threshold <= 2 * THRESHOLD and covered.mean() <= _MOST
         comparable &= not agreement < _COMPARABLE  # it is NaN on a plain floor

@@ -31,14 +31,13 @@ def other_regions(changes: Changes, boxes: Sequence[Box]) -> list[int]:
 
 
 def region_claims(changes: Changes, indices: Iterable[int], stayed: Sequence[Instance] = ()) -> list[Claim]:
-    """Claims for regions, by their indices, each said to be at the one of the objects that stayed that it is inside of."""
+    """Claims for regions, by their indices, each said to be at the one of ``stayed`` that it is inside of."""
     result = []
     for index in indices:
-        region, ratio, outline = changes.regions[index], changes.ratio(index), changes.comparison.outlines[index]
+        region, ratio = changes.regions[index], changes.ratio(index)
         around = changes.around if index == 0 else None
-        kind: ClaimKind = (
-            "changed" if around else "appeared" if outline > CAME else "gone" if outline < -CAME else "changed"
-        )
+        outline = 0.0 if around else changes.comparison.outlines[index]
+        kind: ClaimKind = "appeared" if outline > CAME else "gone" if outline < -CAME else "changed"
         before, after = (None if colour == MIXED else colour for colour in (region.before, region.after))
         if kind == "changed" and not (before and after):
             before = after = None
