@@ -60,7 +60,8 @@ DISTRACTORS = re.compile(
     r"|contrast|time of day|sunlight|weather|season|zoom\w*|noise|blur\w*|sharpness|compression|image quality|hue|tint"
     r"|resolution|tones?|anti-?aliasing|from (?:another|a different|the other) side"
     r"|(?:taken|shot|photographed|captured|acquired|seen|viewed) (?:from|at|on|in)"
-    r"|(?<!traffic )(?<!street )light(?:s|ing)?(?! (?:is|are|was|were|has|turned)\b(?! (?:\w+ )?different)))\b"
+    r"|(?<!traffic )(?<!street )light(?:s|ing)?(?! (?:gr[ae]y|red|blue|green|brown|purple|pink|orange|yellow)\b)"
+    r"(?! (?:is|are|was|were|has|turned)\b(?! (?:\w+ )?different)))\b"
 )
 """Words for differences that are no change of the scene."""
 

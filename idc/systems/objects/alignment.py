@@ -26,13 +26,16 @@ _MAX_TILT = 0.25
 """Largest change of scale across the image."""
 _LIGHT_SIDE = 64
 """Longer side at which the light is fitted: it varies slowly, and noise averages out."""
+_CURVE, _CURVED, _EXACT = 2, 0.5, 0.15
+"""Number of terms of a curve of tones, the share of the other terms' error below which it is fitted, and the
+share of the median deviation: a camera or a program made it. It would also follow what changed."""
 _DARK = 0.02
 """Brightness in which noise prevails."""
 _BLOCK = 17
 """Side of the blocks whose textures are compared, in pixels; there is one at every :data:`_STEP` pixels."""
 _STEP = 8
 _MIN_BLOCKS = 8
-_SIMILAR = 0.5
+SIMILAR = 0.5
 """Correlation from which the textures of a block agree."""
 _SAME_TEXTURE = 0.7
 """Correlation from which a block counts as the same surface in both images."""
@@ -42,6 +45,8 @@ at most 0.86 did, unless matches were uneven."""
 _DISPLACED = 0.8
 _MIN_FLOW = 0.5
 """If the camera moved, a share :data:`_DISPLACED` of the surfaces is displaced by more than this, in pixels."""
+_ACROSS = 0.5
+"""If the camera moved, displaced surfaces span at least this share of the image: fewer are a thing that turned."""
 _EVEN = 5.0
 """If the camera moved, the 90th percentile of the displacements is at most this multiple of the median. What came or
 went is matched with anything, far away."""
@@ -115,8 +120,25 @@ def align(before: np.ndarray, after: np.ndarray, tolerance: float) -> Alignment:
     return Alignment(moved_before, moved, warp, valid & inside, shift, sure, along, matches)
 
 
+def scaling(image: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Homography from pixels of an image to those of the same image at another size."""
+    return np.diag([other.shape[1] / image.shape[1], other.shape[0] / image.shape[0], 1.0])
+
+
+def unaligned(before: np.ndarray, after: np.ndarray) -> Alignment:
+    """The image before as it is, stretched to the size of the image after."""
+    warp = scaling(after, before)
+    stretched, valid = warped_to(before, warp, after.shape[:2])
+    return Alignment(stretched, stretched, warp, valid, 0.0, True, None, None)
+
+
 def share_in_agreement(
-    before: np.ndarray, after: np.ndarray, where: np.ndarray, noise: float, least: float = 0.0
+    before: np.ndarray,
+    after: np.ndarray,
+    where: np.ndarray,
+    noise: float,
+    least: float = 0.0,
+    similar: float = SIMILAR,
 ) -> float:
     """Share in [0, 1] of the textured blocks of a part of the images (bool (H, W)) that have a similar texture in both;
     NaN where there is hardly any texture.
@@ -124,12 +146,13 @@ def share_in_agreement(
     Args:
         noise: standard deviation of the images' noise; weaker textures do not count.
         least: smallest share of the part's blocks that must be textured.
+        similar: correlation from which textures agree.
     """
     correlation, textured = _textures(before, after, where, noise)
     blocks = cv2.resize(where.astype(np.uint8), textured.shape[::-1], interpolation=cv2.INTER_NEAREST).sum()
     if textured.sum() < max(_MIN_BLOCKS, least * blocks):
         return math.nan
-    return float((correlation[textured] > _SIMILAR).mean())
+    return float((correlation[textured] > similar).mean())
 
 
 def brightness_ratio(before: float, after: float) -> float:
@@ -165,7 +188,7 @@ def _warp(before: np.ndarray, after: np.ndarray, matches: tuple[np.ndarray, np.n
     """The warp: stretched to the same size, a homography from features, or ECC from the better of both; each only if it
     explains the pair clearly better than the one before."""
     size = after.shape[:2]
-    stretch = np.diag([before.shape[1] / size[1], before.shape[0] / size[0], 1.0])
+    stretch = scaling(after, before)
     detail = _detail(after)
     best, residual = stretch, _residual(before, detail, stretch)
     for estimate in (partial(_by_features, matches, size), partial(_by_correlation, before, after)):
@@ -258,7 +281,7 @@ def _residual(before: np.ndarray, detail: np.ndarray, warp: np.ndarray) -> float
 
 def _even_light(before: np.ndarray, after: np.ndarray, valid: np.ndarray) -> np.ndarray:
     """The image before in the light of the image after: gain and offset of each channel, the gain linear over the image
-    and the offset quadratic, fitted robustly so that what changed does not count."""
+    and the offset quadratic, fitted robustly so that what changed does not count; or with a curve of tones."""
     height, width = after.shape[:2]
     scale = _LIGHT_SIDE / max(height, width)
     columns, rows = max(4, round(width * scale)), max(4, round(height * scale))
@@ -272,24 +295,35 @@ def _even_light(before: np.ndarray, after: np.ndarray, valid: np.ndarray) -> np.
     lit = np.empty_like(before)
     for channel in range(3):
         source, target = (image[..., channel].ravel()[used] for image in images)
-        terms = _light_terms(source, *(axis[used] for axis in _axes(rows, columns)))
-        weights = np.ones(len(target))
         gain = brightness_ratio(float(np.median(source)), float(np.median(target)))
-        for _ in range(12):
-            # The ridge draws the gain to the ratio of the medians: in a plain image it would follow the noise, to 0.
-            ridge = (1e-2 + 1e-3 * weights.sum()) * np.diag([1, 1, 1, *[1e-3] * 6])
-            gram = terms.T @ (weights[:, None] * terms) + ridge
-            parameters = np.linalg.solve(gram, terms.T @ (weights * target) + gain * ridge[0])
-            errors = np.abs(terms @ parameters - target)
-            spread = max(1.4826 * float(np.median(errors)), 0.008)
-            weights = np.clip(1 - (errors / (3 * spread)) ** 2, 0, None) ** 2  # Tukey's biweight
-        terms = _light_terms(before[..., channel].ravel(), *_axes(height, width))
+        terms = _light_terms(source, *(axis[used] for axis in _axes(rows, columns)))
+        parameters, error = _fitted(terms[:, :-_CURVE], target, gain)
+        curve, other_error = _fitted(terms, target, gain)
+        deviation = float(np.median(np.abs(target - np.median(target))))
+        if other_error < min(_CURVED * error, _EXACT * deviation):
+            parameters = curve
+        terms = _light_terms(before[..., channel].ravel(), *_axes(height, width))[:, : len(parameters)]
         lit[..., channel] = (terms @ parameters).reshape(height, width)
     return lit.clip(0, 1)
 
 
+def _fitted(terms: np.ndarray, target: np.ndarray, gain: float) -> tuple[np.ndarray, float]:
+    """Parameters of the terms (N, M) that give a channel (N,), robustly, and the median error."""
+    weights = np.ones(len(target))
+    for _ in range(12):
+        # The ridge draws the gain to the ratio of the medians: in a plain image it would follow the noise, to 0.
+        ridge = (1e-2 + 1e-3 * weights.sum()) * np.diag([1, 1, 1, *[1e-3] * (terms.shape[1] - 3)])
+        gram = terms.T @ (weights[:, None] * terms) + ridge
+        parameters = np.linalg.solve(gram, terms.T @ (weights * target) + gain * ridge[0])
+        errors = np.abs(terms @ parameters - target)
+        spread = max(1.4826 * float(np.median(errors)), 0.008)
+        weights = np.clip(1 - (errors / (3 * spread)) ** 2, 0, None) ** 2  # Tukey's biweight
+    return parameters, float(np.median(errors))
+
+
 def _light_terms(values: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.stack([values, values * x, values * y, np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
+    curve = values * values, values**3
+    return np.stack([values, values * x, values * y, np.ones_like(x), x, y, x * x, y * y, x * y, *curve], axis=1)
 
 
 def _axes(height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
@@ -315,11 +349,13 @@ def _parallax(
     same = textured & (correlation > _SAME_TEXTURE)
     if same.sum() < _MIN_BLOCKS:
         return None, moved, 0.0, True
-    lengths = np.linalg.norm(flow, axis=-1)[_STEP::_STEP, _STEP::_STEP][same]
+    every = np.linalg.norm(flow, axis=-1)[_STEP::_STEP, _STEP::_STEP]
+    lengths, points = every[same], np.argwhere(same & (every > _MIN_FLOW)).astype(np.float32)
     displacement = np.quantile(lengths, 1 - _DISPLACED)
-    explained = float((correlation[textured] > _SIMILAR).mean())
+    explained = float((correlation[textured] > SIMILAR).mean())
     longest, middle = np.quantile(lengths, [0.9, 0.5])
-    if explained >= _EXPLAINED and displacement > _MIN_FLOW and longest <= _EVEN * middle:
+    across = _spread(points, same.shape) >= _ACROSS
+    if explained >= _EXPLAINED and displacement > _MIN_FLOW and longest <= _EVEN * middle and across:
         return flow, moved, float(longest), True
     gain = explained - share_in_agreement(lit, after, valid, noise)
     return None, moved, 0.0, not (gain >= _DOUBTFUL_GAIN and displacement > tolerance)

@@ -39,6 +39,7 @@ from idc.systems.objects.text import word_claims
 from idc.systems.objects.wording import (
     INCOMPARABLE,
     OBJECT,
+    PICTURE,
     UNNAMED,
     WORDS,
     light_sentence,
@@ -56,8 +57,6 @@ _PICTURES, _PICTURE = 3, 96
 """Number of the claims about a screen of which a picture is looked at, and its shortest side."""
 _VERSION = 5
 """Incremented when the same pairs would get other captions: results are stored by the artifact's contents."""
-PICTURE = "picture"
-"""Object of a claim on the image as a whole."""
 _NAMELESS = (*UNNAMED, OBJECT, PICTURE, WORDS)
 _HIDDEN = "positions differ, and a change cannot be told from what the other view hides"
 
@@ -160,11 +159,11 @@ class ObjectsCaptioner(Captioner):
             text = f"{view} What changed in it cannot be told." if view else INCOMPARABLE
             return _undecided(text, values, "the two images are not comparable")
         changes = Changes(comparison, before.shape[:2], after.shape[:2])
-        named = Named([], [], complete=True)
+        named = Named([], [], complete=True, stayed=[])
         if self._detector is not None:
             named = object_claims(changes, before, after, self._detector, self._config.names)
         words: list[Claim] = []
-        if self._text:  # strokes of letters are too thin for a region: words may be all that changed
+        if self._text and not changes.around:  # strokes of letters are too thin for a region: they may be all
             first, second = _without_objects(before, after, named.claims, changes)
             words = word_claims(first, second, comparison.warp, counted)
         boxes = [*named.places, *changes.places(words)]
@@ -174,11 +173,14 @@ class ObjectsCaptioner(Captioner):
             text = " ".join([*sentences, sentence_of(words, explained=False)] if words else sentences)
         else:
             # Where the camera moved, what the other view hides differs too, and only a named object is no background.
-            regions = [] if comparison.moved else region_claims(changes, other_regions(changes, boxes))
+            regions = [] if comparison.moved else region_claims(changes, other_regions(changes, boxes), named.stayed)
             explained = named.complete and not changes.unexplained(boxes)
             text = unchanged_sentence("Nothing", comparison)
             if all_claims := [*named.claims, *words, *regions]:
                 text = f"{sentence_of(all_claims, explained)}{light_sentence(comparison.light)}"
+            if changes.around:
+                same = (item.name for item in named.stayed if changes.unchanged(item.place) > 0.5)
+                text += f" The {next(same, 'rest')} is the same."
         text += f" {view}" if view else ""
         claims = (*named.claims, *words, *regions)
         confidence = min((claim.confidence for claim in claims), default=1 / (1 + ratio))

@@ -15,7 +15,7 @@ from idc.captioning.contract import Claim, ClaimKind
 from idc.systems.objects.comparison import Comparison
 from idc.systems.objects.detectors import Detector
 from idc.systems.objects.geometry import Box, box_area, box_cover, box_iou, enlarged_box, rounded_box, warped_box
-from idc.systems.objects.wording import FAMILIES, OBJECT, joined, region_of, where_of
+from idc.systems.objects.wording import FAMILIES, OBJECT, PICTURE, SURROUNDINGS, joined, region_of, where_of
 
 _SIDE = 1280
 """Longer side at which objects are detected, in pixels; detectors take 300 to 640, of a crop too."""
@@ -38,6 +38,10 @@ _CUT_OFF = 5.0
 """Multiple of a box's area up to which one around it may show the same object, of which the smaller one is a part."""
 _CHANGED = 0.2
 """Smallest share of a box whose pixels changed: an object does not fill its box."""
+_REPLACED = 0.9
+"""The same where what is behind things was replaced: things that stayed are in boxes with much of it."""
+_SAME_PLACE = 0.7
+"""Overlap (IoU) of the boxes of an object that stayed where it was."""
 _TOUCHED = 0.05
 """Share of a box whose pixels changed from which its object may have changed."""
 _LARGE = 0.02
@@ -108,12 +112,19 @@ class Instance(NamedTuple):
 
 
 class Changes:
-    """The regions of a comparison, and boxes from one image to the other."""
+    """The regions of a comparison, and boxes from one image to the other.
+
+    Attributes:
+        around: what the first region is called if it lies around the rest, :data:`SURROUNDINGS` or :data:`PICTURE`.
+        least: smallest share of a box whose pixels changed if its object did.
+    """
 
     def __init__(self, comparison: Comparison, size_before: tuple[int, int], size_after: tuple[int, int]):
         height, width = comparison.difference.shape
         self.comparison, self.size_before, self.size_after = comparison, size_before, size_after
         self.regions = [region_of(mask, comparison.before, comparison.after, size_after) for mask in comparison.regions]
+        around = SURROUNDINGS if comparison.background else PICTURE if comparison.replaced else None
+        self.around, self.least = around, _REPLACED if around else _CHANGED
         self._scale = np.array([width / size_after[1], height / size_after[0]] * 2)
         self._mask = np.any([np.zeros((height, width), bool), *comparison.regions], axis=0)
 
@@ -124,6 +135,10 @@ class Changes:
             mask[self.pixels(other)] = False
         part = mask[self.pixels(box)]
         return float(part.mean()) if part.size else 0.0
+
+    def unchanged(self, box: Box) -> float:
+        """Share of the unchanged pixels that are in a box on the image after."""
+        return float((~self._mask[self.pixels(box)]).sum() / max((~self._mask).sum(), 1))
 
     def pixels(self, box: Box) -> tuple[slice, slice]:
         """A box on the image after as rows and columns of the comparison."""
@@ -149,7 +164,7 @@ class Changes:
         for box in boxes:
             explained[self.pixels(enlarged_box(box, _AROUND))] = True
         masks = enumerate(self.comparison.regions)
-        return [index for index, mask in masks if explained[mask].mean() <= _EXPLAINED]
+        return [index for index, mask in masks if explained[mask].mean() <= _EXPLAINED or (self.around and index == 0)]
 
     def ratio(self, index: int) -> float:
         """The largest difference in a region, divided by the threshold."""
@@ -177,11 +192,13 @@ class Named(NamedTuple):
         places: boxes of their objects, one by one, on the image after.
         complete: the objects are large, and no other ones were seen where pixels changed. One that was missed, or seen,
             but not surely, may be the one that is said to be gone, or another one that came.
+        stayed: the objects that both images show at the same place, as each shows them.
     """
 
     claims: list[Claim]
     places: list[Box]
     complete: bool
+    stayed: list[Instance]
 
 
 def object_claims(
@@ -190,7 +207,7 @@ def object_claims(
     """The claims about the objects that a detector names on uint8 RGB images (H, W, 3) of any sizes; ``names`` as in
     :attr:`idc.captioning.objects_config.ObjectsConfig.names`."""
     if not changes.regions:
-        return Named([], [], complete=True)
+        return Named([], [], complete=True, stayed=[])
     crops = _crops(changes)
     old = instances(before, [changes.on_before(crop) for crop in crops], detector, names, changes.on_after)
     new = instances(after, crops, detector, names, lambda box: box)
@@ -204,7 +221,15 @@ def object_claims(
             for item in (*old, *new)
         )
     )
-    return Named(claims, boxes, complete)
+    stayed = [
+        item
+        for first, second in product(old, new)
+        if first.name == second.name != OBJECT
+        and all(_is_trusted(item, detector.high) for item in (first, second))
+        and box_iou(first.place, second.place) > _SAME_PLACE
+        for item in (first, second)
+    ]  # fmt: skip
+    return Named(claims, boxes, complete, stayed)
 
 
 def _named_claims(
@@ -227,7 +252,7 @@ def _named_claims(
         if not {first.place, second.place} & set(boxes) and _replaces(first, second, first in gone and second in came):
             claim("replaced", [first], [second], first.name, second.name)
     gone, came = ([item for item in items if item.place not in boxes] for items in (gone, came))
-    gone, came = _without_hidden(gone, came, changes), _without_hidden(came, gone, changes)
+    gone, came = _without_hidden(gone, sure_new, old, changes), _without_hidden(came, sure_old, new, changes)
     for family in dict.fromkeys(item.family for item in sorted([*gone, *came], key=lambda item: -item.score)):
         left, arrived = ([item for item in items if item.family == family] for items in (gone, came))
         several = len(left) + len(arrived) > _MANY
@@ -342,11 +367,10 @@ def _sure(items: Sequence[Instance], changes: Changes, high: float, names: Seque
     people = [enlarged_box(item.box, 0.2) for item in items if item.family == "person" and item.score > high / 2]
     result: list[Instance] = []
     for item in items:
-        trusted = any(item.score >= share * high and item.votes >= votes for share, votes in _TRUSTED)
         if (
-            trusted
+            _is_trusted(item, high)
             and not (names and not item.classes & set(names))
-            and changes.share(item.place) >= _CHANGED
+            and changes.share(item.place) >= changes.least
             and not (
                 item.classes & CARRIED - set(names) and any(box_cover(item.box, person) > 0.6 for person in people)
             )
@@ -354,6 +378,10 @@ def _sure(items: Sequence[Instance], changes: Changes, high: float, names: Seque
         ):
             result.append(item if item.name != OBJECT else item._replace(family=OBJECT))
     return result
+
+
+def _is_trusted(item: Instance, high: float) -> bool:
+    return any(item.score >= share * high and item.votes >= votes for share, votes in _TRUSTED)
 
 
 def _replaces(first: Instance, second: Instance, unmatched: bool) -> bool:
@@ -369,15 +397,20 @@ def _replaces(first: Instance, second: Instance, unmatched: bool) -> bool:
     return unmatched and not {first.family, second.family} & BACKGROUND
 
 
-def _without_hidden(items: Sequence[Instance], others: Sequence[Instance], changes: Changes) -> list[Instance]:
+def _without_hidden(
+    items: Sequence[Instance], others: Sequence[Instance], siblings: Sequence[Instance], changes: Changes
+) -> list[Instance]:
     """The objects of one image without those that a larger one of the other image hides or uncovers: they must also
-    have changed where it is not."""
+    have changed where it is not. What is where it was, by ``siblings``, all objects of their image, hides nothing."""
+    displaced = [
+        other.place
+        for other in others
+        if not any(_same(other, item) and box_iou(other.place, item.place) > _SAME_PLACE for item in siblings)
+    ]
     result = []
     for item in items:
-        larger = [
-            other for other in others if other.family != item.family and box_area(other.place) > box_area(item.place)
-        ]
-        if changes.share(item.place, [other.place for other in larger]) >= _CHANGED:
+        larger = [box for box in displaced if box_area(box) > box_area(item.place)]
+        if changes.share(item.place, larger) >= _CHANGED:
             result.append(item)
     return result
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from idc.captioning.contract import Claim, ClaimKind
-from idc.systems.objects.claims import Changes
+from idc.systems.objects.claims import Changes, Instance
 from idc.systems.objects.comparison import CAME
-from idc.systems.objects.geometry import Box, rounded_box
+from idc.systems.objects.geometry import Box, box_area, box_cover, rounded_box
 from idc.systems.objects.wording import LINE, MIXED, REGION
 
 _CLEAR = 1.3
 """Multiple of the threshold that a region without a name must reach: clipped highlights, and what else of the light was
 not evened out, stay below it."""
+_INSIDE = 0.9
+"""Share of a region's box in the box of an object from which it is at that object."""
+_MOST = 0.5
+"""Share of the image up to which an object says where something is."""
 _MATTERS = 0.004
 """Share of the image below which a region is not claimed next to named objects."""
 
@@ -25,11 +30,13 @@ def other_regions(changes: Changes, boxes: Sequence[Box]) -> list[int]:
     return [index for index in indices if changes.ratio(index) >= _CLEAR and changes.regions[index].share >= least]
 
 
-def region_claims(changes: Changes, indices: Iterable[int]) -> list[Claim]:
-    """Claims for regions, by their indices."""
+def region_claims(changes: Changes, indices: Iterable[int], stayed: Sequence[Instance] = ()) -> list[Claim]:
+    """Claims for regions, by their indices, each said to be at the one of ``stayed`` that it is inside of."""
     result = []
     for index in indices:
-        region, ratio, outline = changes.regions[index], changes.ratio(index), changes.comparison.outlines[index]
+        region, ratio = changes.regions[index], changes.ratio(index)
+        around = changes.around if index == 0 else None
+        outline = 0.0 if around else changes.comparison.outlines[index]
         kind: ClaimKind = "appeared" if outline > CAME else "gone" if outline < -CAME else "changed"
         before, after = (None if colour == MIXED else colour for colour in (region.before, region.after))
         if kind == "changed" and not (before and after):
@@ -40,6 +47,10 @@ def region_claims(changes: Changes, indices: Iterable[int]) -> list[Claim]:
         box_before = rounded_box(changes.on_before(region.box), changes.size_before)
         boxes = (None if kind == "appeared" else box_before, None if kind == "gone" else region.box)
         colours = (None if kind == "appeared" else before, None if kind == "gone" else after)
-        name, confidence = LINE if is_line else REGION, ratio / (1 + ratio)
-        result.append(Claim(kind, name, 1, region.position, *boxes, confidence, *colours))
+        name, confidence = around or (LINE if is_line else REGION), ratio / (1 + ratio)
+        inside = (item for item in stayed if box_cover(region.box, item.place) >= _INSIDE)
+        at = min(inside, key=lambda item: box_area(item.place), default=None)
+        small = at is not None and box_area(at.place) <= _MOST * math.prod(changes.size_after)
+        where = f"at the {at.name} {changes.where([at])}" if at and small and not around else region.position
+        result.append(Claim(kind, name, 1, where, *boxes, confidence, *colours))
     return result

@@ -25,15 +25,16 @@ MIXED = "mixed colours"
 _SAMPLE = 20_000
 """Pixels from which a colour is taken at most."""
 OBJECT, REGION, LINE, WORDS = "object", "region", "line", "words"
+SURROUNDINGS, PICTURE = "background", "picture"
 """Names in claims of what is not a class of a detector: something whose name is not sure, a part of the image, a thin
-one, text."""
+one, text, what is around the rest, the image as a whole or much of it."""
 FAMILIES = {
     **dict.fromkeys(("car", "bus", "truck", "train"), "vehicle"),
     **dict.fromkeys(("cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe"), "animal"),
 }
 """Classes that detectors take for each other -> what is said where views disagree."""
 UNNAMED = (LINE, REGION)
-_ORDER = ("person", "vehicle", "bicycle", "motorcycle", "animal", "thing", OBJECT, WORDS)
+_ORDER = (SURROUNDINGS, PICTURE, "person", "vehicle", "bicycle", "motorcycle", "animal", "thing", OBJECT, WORDS)
 _CLAUSES = 3
 """Largest number of clauses: a sentence is not a list."""
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -210,6 +211,9 @@ def sentence_of(claims: Sequence[Claim], explained: bool) -> str:
 def _clause(claim: Claim, explained: bool) -> str:
     if claim.object == WORDS:
         return words_clause(claim)
+    if claim.object in (SURROUNDINGS, PICTURE):
+        colours = f" from {claim.before} to {claim.after}" if claim.before != claim.after else ""
+        return f"{'the' if claim.object == SURROUNDINGS else 'much of the'} {claim.object} changed{colours}"
     explained &= claim.object != OBJECT
     several = claim.count > 1
     things = _counted(claim.object, claim.count) if explained or not several else plural(claim.object)

@@ -218,6 +218,19 @@ def test_what_is_in_doubt_is_claimed_vaguely_or_not(name: str) -> None:
     assert facts(described(*images, detector)) == [claim]
 
 
+def test_what_a_car_of_its_kind_covers_or_uncovers_has_neither_gone_nor_appeared() -> None:
+    before = with_disk(with_disk(ground(), 120, 120, RED, 45), 190, 120, RED, 16)
+    after = with_disk(ground(), 160, 120, RED, 52)
+    assert {kind for kind, *_ in facts(described(before, after))} == {"changed"}
+    assert {kind for kind, *_ in facts(described(after, before))} == {"changed"}
+
+
+def test_a_region_inside_an_object_that_stayed_is_said_to_be_at_it() -> None:
+    before = scene(("blue", MIDDLE), radius=70)
+    after = with_disk(before, 170, 110, (235, 210, 40), 14)
+    assert described(before, after).best.caption == "There is now something yellow at the person in the middle."
+
+
 @pytest.mark.parametrize(
     ("first", "second", "names", "sentence"),
     [

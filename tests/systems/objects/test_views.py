@@ -1,0 +1,78 @@
+"""What differs between two views of real pictures, and what only seems to: another background, other tones, a thing
+that moves before a camera that stands still."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import cv2
+import numpy as np
+import pytest
+
+from idc.captioning.objects_config import ObjectsConfig
+from idc.systems.objects.captioner import ObjectsCaptioner
+from idc.systems.objects.comparison import compare
+from idc.systems.objects.frames import exposed
+from tests.systems.objects.test_frames import PICTURES
+
+TEXTURED = [name for name, image in PICTURES.items() if cv2.Laplacian(image[90:250, 120:360], cv2.CV_32F).std() > 12]
+KINDS = {
+    "as it is": lambda image: image,
+    "dark": lambda image: (0.4 * image).astype(np.uint8),
+    "foggy": lambda image: (0.6 * image + 90).astype(np.uint8),
+    "grey": lambda image: np.repeat(image.mean(axis=2, keepdims=True).astype(np.uint8), 3, axis=2),
+    "other size": lambda image: cv2.resize(image, None, fx=0.7, fy=0.7, interpolation=cv2.INTER_AREA),
+    "JPEG": lambda image: cv2.imdecode(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 30])[1], 1),
+}
+TONES = {
+    "gamma 0.5": lambda image: image**0.5,
+    "gamma 2": lambda image: image**2,
+    "blue gamma 1.8": lambda image: image ** [1, 1, 1.8],
+}
+
+
+def cut_out(picture: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """A picture's middle on another one."""
+    height, width = picture.shape[:2]
+    mask = cv2.ellipse(np.zeros((height, width), np.uint8), (width // 2, height * 2 // 3),
+                       (width // 4, height // 2), 0, 0, 360, 1, -1)  # fmt: skip
+    return np.where(mask[..., None] > 0, picture, cv2.resize(other, (width, height)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_background_is_said_and_two_different_pictures_are_not_one(kind: str) -> None:
+    assert len(TEXTURED) >= 20
+    replaced = 0
+    for name, other in pairwise([*TEXTURED, TEXTURED[0]]):
+        background = cv2.flip(PICTURES[other], 0)
+        images = (PICTURES[name], cut_out(PICTURES[name], background), background)
+        before, edited, different = (exposed(KINDS[kind](image))[0] for image in images)
+        replaced += compare(before, edited).replaced
+        assert not compare(before, different).replaced, f"{name} and {other}"
+    assert replaced >= 0.6 * len(TEXTURED)  # others are as plain or as dark as what replaced them
+
+
+def test_the_background_is_a_claim_and_what_stayed_is_named_if_it_is_known() -> None:
+    before, after = PICTURES["coffee"], cut_out(PICTURES["coffee"], PICTURES["rocket"])
+    [description] = ObjectsCaptioner(ObjectsConfig(mode="photographs")).describe([before], [after])
+    claim = (description.claims or ())[0]
+    assert (claim.kind, claim.object, description.verdict) == ("changed", "background", "changed")
+    assert description.best.caption.startswith("The background changed")
+    assert description.best.caption.endswith(" is the same.")
+
+
+@pytest.mark.parametrize("tone", TONES)
+def test_other_tones_are_no_change(tone: str) -> None:
+    pictures = [image / 255 for image in PICTURES.values()]
+    tones = [(255 * TONES[tone](image)).round().astype(np.uint8) for image in pictures]
+    regions = [len(compare(image, other).regions) for image, other in zip(PICTURES.values(), tones, strict=True)]
+    assert np.mean(np.array(regions) == 0) >= 0.75
+
+
+@pytest.mark.parametrize("name", TEXTURED)
+def test_a_thing_that_moves_before_a_plain_wall_is_no_moving_camera(name: str) -> None:
+    part = cv2.resize(PICTURES[name], (80, 110), interpolation=cv2.INTER_AREA)
+    images = [np.full((240, 320, 3), 150, np.uint8) for _ in range(2)]
+    for image, x in zip(images, (100, 108), strict=True):
+        image[60:170, x : x + 80] = part
+    assert not compare(*images).moved
