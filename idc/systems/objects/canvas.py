@@ -106,15 +106,15 @@ def exact_canvas(before: np.ndarray, after: np.ndarray, counted: np.ndarray | No
     photographs of which parts are exactly equal; else None. A compressed or enlarged copy of the other one is compared
     as a photograph. ``counted``: as of :func:`canvas_of`."""
     looks = [_look(image) for image in (before, after)]
-    usual = not any(map(is_dark, (before, after)))  # a dark photograph has few levels: it is as flat as a drawing
-    drawn = usual and all(look.flat >= _FLAT and look.frequent >= _FREQUENT for look in looks)
+    few = all(look.flat >= _FLAT and look.frequent >= _FREQUENT for look in looks)
+    drawn = few and not any(map(is_dark, (before, after)))  # a dark photograph has few levels, as a drawing
     if not drawn and any(look.flat < _FLAT_PARTS[int(look.colours > _FEW_COLOURS)] for look in looks):
         return None
     factors = np.divide(before.shape[:2], after.shape[:2])
     if min(abs(factors - 1)) > _SCALED and abs(factors[0] / factors[1] - 1) < _SCALED:
         return None
     canvas = canvas_of(before, after)  # whatever counts: what does not is made equal, and would decide
-    alike = drawn or canvas.equal >= _EQUAL or canvas.repainted.colours
+    alike = drawn or canvas.equal >= _EQUAL or (few and canvas.repainted.colours)
     if not alike or is_lossy(canvas.repainted.before, canvas.after):
         return None
     return canvas if counted is None else canvas_of(before, after, counted)

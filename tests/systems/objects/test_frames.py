@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -119,3 +120,17 @@ def test_what_is_gone_is_named_in_a_dark_picture_and_the_light_is_that_of_the_fi
     [both, one] = captioner.describe([dark(BEFORE), BEFORE], [dark(AFTER), dark(AFTER)])
     assert both.best.caption == "A bottle on the left is gone."
     assert one.best.caption == "A bottle on the left is gone. The rest of the picture became darker."
+
+
+@pytest.mark.parametrize("factor", [0.6, 0.4, 0.15])
+def test_the_light_of_a_picture_is_said_and_nothing_else(factor: float) -> None:
+    """Of dark ones too, which are made brighter to be compared; a program's exact factor is no other look."""
+    captioner = ObjectsCaptioner(ObjectsConfig(detector="none", text=False))
+    said = re.compile(r"No region (?:clearly )?changed\. (?:.* )?The rest of the picture became (\w+)\.")
+    for picture in [*PICTURES.values()][::4]:
+        dimmed = (factor * picture).astype(np.uint8)
+        for before, after, light in ((dimmed, picture, "brighter"), (picture, dimmed, "darker")):
+            [caption] = captioner([before], [after])
+            sentence = said.fullmatch(caption)
+            assert sentence is not None, caption
+            assert sentence[1] == light

@@ -11,7 +11,7 @@ from sklearn.datasets import load_sample_image
 from idc.captioning.contract import Description
 from idc.captioning.objects_config import NONE, ObjectsConfig
 from idc.metrics.change_maps import average_precision
-from idc.systems.objects.alignment import align
+from idc.systems.objects.alignment import align, view_of
 from idc.systems.objects.captioner import ObjectsCaptioner
 from idc.systems.objects.wording import INCOMPARABLE, MIXED, colour_of
 
@@ -233,3 +233,12 @@ def test_before_a_camera_that_stands_still_flow_explains_nothing_away() -> None:
     assert described(*still).regions
     moved = ground(), shifted(ground(), 8, 5)
     assert align(*(image.astype(np.float32) / 255 for image in moved), 1).along is not None
+
+
+@pytest.mark.parametrize(("agreeing", "zoom"), [(200, 2.0), (100, 2.0), (40, None)])
+def test_the_view_is_that_of_most_matches_or_nobody_can_tell(agreeing: int, zoom: float | None) -> None:
+    """Of 200 points the others match anything; a view of a fifth of them is that of one thing."""
+    points = np.random.default_rng(0).uniform(0, 500, (2, 200, 2)).astype(np.float32)
+    points[1, :agreeing] = points[0, :agreeing] / 2 + 100
+    view = view_of((points[0], points[1]))
+    assert (None if view is None else round(view.zoom, 2)) == zoom
