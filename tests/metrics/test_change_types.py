@@ -92,6 +92,11 @@ def test_other_wordings(kind: str | None) -> None:
         assert named_type(caption) == kind, caption
 
 
+def test_a_light_colour_is_no_light() -> None:
+    assert not says_no_change("The background changed from light grey to grey. The person is the same.")
+    assert says_no_change("The light changed. The person is the same.")
+
+
 def test_agreement_beside_its_chance() -> None:
     rows = [
         ("none", "no change was made"),

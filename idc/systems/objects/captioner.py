@@ -55,6 +55,8 @@ _SIDE = 1600
 """Longer side to which larger photographs are reduced: neither objects nor words need more."""
 _PICTURES, _PICTURE = 3, 96
 """Number of the claims about a screen of which a picture is looked at, and its shortest side."""
+_MOSTLY_CHANGED = 0.6
+"""Share of the box of an object that is the same below which the rest of the box has changed: it does not fill it."""
 _VERSION = 5
 """Incremented when the same pairs would get other captions: results are stored by the artifact's contents."""
 _NAMELESS = (*UNNAMED, OBJECT, PICTURE, WORDS)
@@ -179,7 +181,7 @@ class ObjectsCaptioner(Captioner):
             if all_claims := [*named.claims, *words, *regions]:
                 text = f"{sentence_of(all_claims, explained)}{light_sentence(comparison.light)}"
             if changes.around:
-                same = (item.name for item in named.stayed if changes.unchanged(item.place) > 0.5)
+                same = (item.name for item in named.stayed if changes.share(item.place) < _MOSTLY_CHANGED)
                 text += f" The {next(same, 'rest')} is the same."
         text += f" {view}" if view else ""
         claims = (*named.claims, *words, *regions)

@@ -112,12 +112,8 @@ class Instance(NamedTuple):
 
 
 class Changes:
-    """The regions of a comparison, and boxes from one image to the other.
-
-    Attributes:
-        around: what the first region is called if it lies around the rest, :data:`SURROUNDINGS` or :data:`PICTURE`.
-        least: smallest share of a box whose pixels changed if its object did.
-    """
+    """The regions of a comparison, and boxes from one image to the other. ``around``: what the first region is called if
+    it lies around the rest; ``least``: smallest share of a box whose pixels changed if its object did."""
 
     def __init__(self, comparison: Comparison, size_before: tuple[int, int], size_after: tuple[int, int]):
         height, width = comparison.difference.shape
@@ -135,10 +131,6 @@ class Changes:
             mask[self.pixels(other)] = False
         part = mask[self.pixels(box)]
         return float(part.mean()) if part.size else 0.0
-
-    def unchanged(self, box: Box) -> float:
-        """Share of the unchanged pixels that are in a box on the image after."""
-        return float((~self._mask[self.pixels(box)]).sum() / max((~self._mask).sum(), 1))
 
     def pixels(self, box: Box) -> tuple[slice, slice]:
         """A box on the image after as rows and columns of the comparison."""
@@ -221,14 +213,10 @@ def object_claims(
             for item in (*old, *new)
         )
     )
-    stayed = [
-        item
-        for first, second in product(old, new)
-        if first.name == second.name != OBJECT
-        and all(_is_trusted(item, detector.high) for item in (first, second))
-        and box_iou(first.place, second.place) > _SAME_PLACE
-        for item in (first, second)
-    ]  # fmt: skip
+    trusted = [[item for item in items if _is_trusted(item, detector.high)] for items in (old, new)]
+    pairs = ((first, second) for first, second in product(*trusted) if first.name == second.name != OBJECT)
+    pairs = (pair for pair in pairs if box_iou(pair[0].place, pair[1].place) > _SAME_PLACE)
+    stayed = [item for pair in pairs for item in pair]
     return Named(claims, boxes, complete, stayed)
 
 
@@ -407,12 +395,11 @@ def _without_hidden(
         for other in others
         if not any(_same(other, item) and box_iou(other.place, item.place) > _SAME_PLACE for item in siblings)
     ]
-    result = []
-    for item in items:
-        larger = [box for box in displaced if box_area(box) > box_area(item.place)]
-        if changes.share(item.place, larger) >= _CHANGED:
-            result.append(item)
-    return result
+
+    def changed(box: Box) -> float:
+        return changes.share(box, [other for other in displaced if box_area(other) > box_area(box)])
+
+    return [item for item in items if changed(item.place) >= _CHANGED]
 
 
 def _claim(

@@ -51,6 +51,8 @@ _SAME_HUE = 10.0
 """Median distance of hue and chroma in CIELAB below which a region whose texture stays the same is in another light."""
 _MOST = 0.5
 """Share of the image above which so much differs that single regions mean nothing."""
+_MUCH = 0.4
+"""Share of the image from which a replaced part is called much of it, or what is around the rest."""
 _KEPT, _SAME, _EQUAL = 0.03, 0.55, 0.8
 """Least share of the image in the same colours, of the textures there that are the same, and their correlation, if what
 differs was replaced around them. Of 390 pairs of different pictures at most 0.24 of the textures were, of 40 with
@@ -152,7 +154,7 @@ def _compared(
     agreement = share_in_agreement(aligned.lit, second, rest, noise, _TEXTURED, alike)
     if replaced:
         regions = [covered] if regions else []
-        comparable = bool(regions) and bool(rest.mean() >= _KEPT and agreement >= _SAME)
+        comparable = bool(covered.mean() >= _MUCH and rest.mean() >= _KEPT and agreement >= _SAME)
     else:
         comparable = aligned.sure and threshold <= 2 * THRESHOLD and covered.mean() <= _MOST
         comparable &= not agreement < _COMPARABLE  # it is NaN on a plain floor
