@@ -112,8 +112,8 @@ class Instance(NamedTuple):
 
 
 class Changes:
-    """The regions of a comparison, and boxes from one image to the other. ``around``: what the first region is called if
-    it lies around the rest; ``least``: smallest share of a box whose pixels changed if its object did."""
+    """The regions of a comparison, and boxes from one image to the other. ``around``: what the first region is called
+    if it lies around the rest; ``least``: smallest share of a box whose pixels changed if its object did."""
 
     def __init__(self, comparison: Comparison, size_before: tuple[int, int], size_after: tuple[int, int]):
         height, width = comparison.difference.shape
