@@ -25,10 +25,10 @@ from PIL import Image
 from idc.captioning.apply import DescribeOptions, Fault, Pixels, describe_each, with_frames
 from idc.captioning.boxes import boxes_of, draw_boxes
 from idc.captioning.contract import Captioner, Description, assessment_text, draw_map, sentence_without_model
-from idc.captioning.counted import Box, read_parts
 from idc.captioning.loading import CaptionerLoader, LoadConfig
 from idc.captioning.objects_config import Mode, ObjectsConfig
 from idc.captioning.pair import read_images
+from idc.captioning.region_of_interest import Box, read_areas
 from idc.captioning.sources import AUTO
 from idc.data.images import encode_png, image_of, resize_image
 
@@ -257,7 +257,7 @@ class LoadedCaptioner:
         if not (isinstance(before, list | tuple) and isinstance(after, list | tuple)) or len(before) != len(after):
             raise ValueError("before and after: give two images, or two lists of the same length")
         images = _pixels([*before, *after])
-        parts = read_parts(ignore), read_parts(only)
+        parts = read_areas(ignore), read_areas(only)
         sides = zip(images[: len(before)], images[len(before) :], strict=True)
         pairs = [_pair(*pair).counting(*parts) for pair in sides]
         options = DescribeOptions(beams, candidates, change_map=self.captioner.can("map"), objects=self.objects)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from idc.captioning.contract import Answer, Candidate, Description
-from idc.captioning.counted import Box
+from idc.captioning.region_of_interest import Box
 from idc.data.schema import IMAGE, Turn
 
 Value = TypeVar("Value")
@@ -66,7 +66,7 @@ class EncodedPair:
     pixels: int = 0
     """Of both images and of the masks together, as their headers declare."""
     ignore: tuple[Box | bytes, ...] = ()
-    """As ``only``: parts as of :func:`idc.captioning.counted.counted_part`, masks as image files."""
+    """As ``only``: parts as of :func:`idc.captioning.region_of_interest.region_from`, masks as image files."""
     only: tuple[Box | bytes, ...] = ()
 
 

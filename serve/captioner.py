@@ -123,7 +123,7 @@ class ServedCaptioner:
         """The answers in dialogues with one maximal length."""
         captioner = require(self.captioner, "answer")
         images = [pair.pixels for pair in pairs if isinstance(pair.pixels, Pixels)]
-        befores = [equal_outside(pixels.before, pixels.after, pixels.counted) for pixels in images]
+        befores = [equal_outside(pixels.before, pixels.after, pixels.region_of_interest) for pixels in images]
         afters = [pixels.after for pixels in images]
         turns, on_text = [pair.dialogue.turns for pair in pairs if pair.dialogue], [pair.on_text for pair in pairs]
         started = perf_counter()

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 from starlette.datastructures import UploadFile
 
-from idc.captioning.counted import Box
+from idc.captioning.region_of_interest import Box
 from idc.data.images import FORMAT_NAMES, ImageError, open_image, refused_format
 from idc.data.tiff_header import geo_header
 from serve.backend import EncodedPair, Options, PolygonsOption, RequestDialogue
@@ -80,8 +80,8 @@ class RequestPairReader:
             ApiError: the only pair of a ``single`` job is refused, or a mask.
         """
         ignore, ignored = await self._parts(job.ignore, "ignore")
-        only, counted = await self._parts(job.only, "only")
-        if (masked := ignored + counted) > (most := 2 * self._limits.image_pixels):  # as the images of a pair may have
+        only, selected = await self._parts(job.only, "only")
+        if (masked := ignored + selected) > (most := 2 * self._limits.image_pixels):  # as the images of a pair may have
             why = f"the masks have {masked:,} pixels; the limit is {most:,} together; send fewer or smaller ones"
             raise _refused("ignore" if ignored else "only", "too_many_pixels", why, 413)
 

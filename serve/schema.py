@@ -14,7 +14,7 @@ from fastapi import UploadFile
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from idc.captioning.contract import Claim, Region, Verdict
-from idc.captioning.counted import parts_of
+from idc.captioning.region_of_interest import areas_of
 from serve.backend import ModelStatus, ObjectsOption, Options, PolygonsOption
 
 _MAX_BEAMS = 8
@@ -45,7 +45,7 @@ def _parts(values: Any) -> tuple[Any, ...]:
     if len(values) > _MAX_PARTS or sum(map(len, texts)) > _MAX_PARTS * _BOX_CHARS:  # before they are parsed
         raise ValueError(f"more than {_MAX_PARTS} boxes and masks, or {_BOX_CHARS} characters for each as a text")
     masks = [value for value in values if hasattr(value, "read")]
-    parts = (*parts_of([value for value in values if not hasattr(value, "read")]), *masks)
+    parts = (*areas_of([value for value in values if not hasattr(value, "read")]), *masks)
     if len(parts) > _MAX_PARTS:
         raise ValueError(f"{len(parts)} boxes and masks exceed the limit of {_MAX_PARTS}")
     return parts

@@ -18,9 +18,9 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from idc.captioning.contract import Captioner, Description, beams_of, require
-from idc.captioning.counted import Box, Part, counted_part, parts_of
 from idc.captioning.loading import LoadConfig
 from idc.captioning.objects_config import ObjectsConfig
+from idc.captioning.region_of_interest import Area, Box, areas_of, region_from
 from idc.config import missing
 from idc.data.files import Reader
 from idc.data.frames import frames_to_describe, has_frames
@@ -55,7 +55,7 @@ class CaptionSettings(LoadConfig):
         named = {name: values[name] for name in ("ignore", "only") if name in values}
         for name, value in named.items():
             try:
-                named[name] = parts_of(value)
+                named[name] = areas_of(value)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from None
         return values | named
@@ -78,22 +78,22 @@ class Pixels:
     """The decoded images of a pair, uint8 RGB (H, W, 3). RGBA that is given is laid on one ground for both.
 
     Attributes:
-        counted: bool (H, W) over the image after, the part in which differences count; None for all of it.
+        region_of_interest: bool (H, W) over the image after, where differences count; None for all of it.
         note: on frames that are not among them, for the warning.
     """
 
     before: np.ndarray
     after: np.ndarray
-    counted: np.ndarray | None = None
+    region_of_interest: np.ndarray | None = None
     note: str | None = None
 
     def __post_init__(self) -> None:
         for name, image in zip(("before", "after"), on_one_ground(self.before, self.after), strict=True):
             object.__setattr__(self, name, image)
 
-    def counting(self, ignore: Sequence[Part], only: Sequence[Part]) -> Pixels:
-        """The pair with the part that counts, or a ValueError (:func:`idc.captioning.counted.counted_part`)."""
-        return replace(self, counted=counted_part(self.after.shape[:2], ignore, only))
+    def counting(self, ignore: Sequence[Area], only: Sequence[Area]) -> Pixels:
+        """The pair with its region of interest, or the ValueError of :func:`region_from`."""
+        return replace(self, region_of_interest=region_from(self.after.shape[:2], ignore, only))
 
     @property
     def images(self) -> tuple[np.ndarray, np.ndarray]:
@@ -183,11 +183,11 @@ def describe_batch(
     for option, indices in groups.items():
         pairs = [pixels for pixels in map(images.__getitem__, indices) if isinstance(pixels, Pixels)]
         befores, afters = ([getattr(pair, role) for pair in pairs] for role in ("before", "after"))
-        counted = [pair.counted for pair in pairs]
+        region_of_interest = [pair.region_of_interest for pair in pairs]
         started = time.perf_counter()
         descriptions = captioner.describe(
             befores, afters, beams=option.beams, candidates=option.candidates, change_map=option.change_map,
-            counted=None if all(part is None for part in counted) else counted,
+            region_of_interest=None if all(part is None for part in region_of_interest) else region_of_interest,
         )  # fmt: skip
         seconds = time.perf_counter() - started
         for index, pair, described in zip(indices, pairs, descriptions, strict=True):
@@ -239,7 +239,9 @@ def with_objects(
     is not its own."""
     if description.claims is not None or not (always or description.familiar is False):
         return description
-    [other] = untrained_captioner(objects).describe([pixels.before], [pixels.after], counted=[pixels.counted])
+    [other] = untrained_captioner(objects).describe(
+        [pixels.before], [pixels.after], region_of_interest=[pixels.region_of_interest]
+    )
     return replace(description, regions=other.regions, claims=other.claims, objects_text=other.objects_text)
 
 
@@ -281,7 +283,7 @@ class BatchCaptioner:
         max_pixels: larger images are refused before they are decoded.
         readers: threads.
         maps: also compute change maps, if the captioner has them.
-        ignore, only: the part of every pair that counts (:func:`idc.captioning.counted.counted_part`).
+        ignore, only: the part of every pair that counts (:func:`idc.captioning.region_of_interest.region_from`).
     """
 
     def __init__(
@@ -293,8 +295,8 @@ class BatchCaptioner:
         max_pixels: int = MAX_PIXELS,
         readers: int = 2,
         maps: bool = False,
-        ignore: Sequence[Part] = (),
-        only: Sequence[Part] = (),
+        ignore: Sequence[Area] = (),
+        only: Sequence[Area] = (),
     ) -> None:
         self._captioner = load()
         if maps and self._captioner.can("map"):

@@ -320,17 +320,17 @@ def number_of_pairs(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray])
     return len(befores)
 
 
-def equal_outside(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None) -> np.ndarray:
+def equal_outside(before: np.ndarray, after: np.ndarray, region_of_interest: np.ndarray | None) -> np.ndarray:
     """The image before with the pixels of the image after where differences do not count (bool (H, W) over the image
     after); images of other sizes are stretched."""
-    if counted is None:
+    if region_of_interest is None:
         return before
     import cv2
     import numpy as np
 
     shape = before.shape[1::-1]
     other = after if after.shape == before.shape else cv2.resize(after, shape, interpolation=cv2.INTER_AREA)
-    inside = cv2.resize(counted.astype(np.uint8), shape, interpolation=cv2.INTER_NEAREST) > 0
+    inside = cv2.resize(region_of_interest.astype(np.uint8), shape, interpolation=cv2.INTER_NEAREST) > 0
     return np.where(inside[..., None], before, other)
 
 
@@ -352,7 +352,7 @@ class SearchOptions(NamedTuple):
     beams: int | None = None
     candidates: int = 1
     change_map: bool = False
-    counted: Sequence[np.ndarray | None] | None = None
+    region_of_interest: Sequence[np.ndarray | None] | None = None
 
 
 class Unsupported(ValueError):
@@ -378,8 +378,9 @@ class Captioner(Protocol):
 
     capabilities: frozenset[Capability]
     trained_on: str | None = None
-    compares_parts: bool = False
-    """Whether :meth:`_describe` reads :attr:`SearchOptions.counted`. To others the images are equal elsewhere."""
+    reads_region_of_interest: bool = False
+    """Whether :meth:`_describe` reads :attr:`SearchOptions.region_of_interest`. For others the images are made
+    equal outside."""
     asks_change: bool = False
     """Whether a captioner of dialogues is also asked, per pair, if anything changed: evidence
     (:data:`idc.captioning.calibration.YES`) for a calibration that is fitted, or that reads it."""
@@ -401,7 +402,7 @@ class Captioner(Protocol):
         beams: int | None = None,
         candidates: int = 1,
         change_map: bool = False,
-        counted: Sequence[np.ndarray | None] | None = None,
+        region_of_interest: Sequence[np.ndarray | None] | None = None,
     ) -> list[Description]:
         """Captions with confidences, one description per pair.
 
@@ -409,17 +410,17 @@ class Captioner(Protocol):
             beams: of the search, 1 is greedy (:func:`beams_of`).
             candidates: maximum number of captions per pair.
             change_map: also compute change maps (capability "map").
-            counted: per pair, bool (H, W) over the image after, the part in which differences count; None for all.
+            region_of_interest: per pair, bool (H, W) over the image after, where differences count; None for all.
 
         Raises:
             ValueError: more candidates than beams, or not as many images before as after.
         """
         if not number_of_pairs(befores, afters):
             return []
-        if counted is not None and not self.compares_parts:
-            equal = [equal_outside(*pair) for pair in zip(befores, afters, counted, strict=True)]
-            befores, counted = equal, None
-        return self._describe(befores, afters, SearchOptions(beams, candidates, change_map, counted))
+        if region_of_interest is not None and not self.reads_region_of_interest:
+            equal = [equal_outside(*pair) for pair in zip(befores, afters, region_of_interest, strict=True)]
+            befores, region_of_interest = equal, None
+        return self._describe(befores, afters, SearchOptions(beams, candidates, change_map, region_of_interest))
 
     def _describe(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions

@@ -110,7 +110,7 @@ class AutoCaptioner(Captioner):
     :attr:`Description.chosen` says why. The trained one is loaded when the first pair needs it. Without a fitted
     ``familiarity`` it captions none: nobody can tell which pairs are like the training images."""
 
-    compares_parts: bool = True
+    reads_region_of_interest: bool = True
     gains_from_batch: bool = False
 
     def __init__(
@@ -143,8 +143,8 @@ class AutoCaptioner(Captioner):
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
     ) -> list[Description]:
         beams_of(options.beams, options.candidates, validated=1)
-        counted = list(options.counted or [None] * len(afters))
-        pairs = [(equal_outside(*pair), pair[1]) for pair in zip(befores, afters, counted, strict=True)]
+        region_of_interest = list(options.region_of_interest or [None] * len(afters))
+        pairs = [(equal_outside(*pair), pair[1]) for pair in zip(befores, afters, region_of_interest, strict=True)]
         familiar = [
             index for index, pair in enumerate(pairs)
             if self._familiarity is not None and self._familiarity(*pair) >= FAMILIAR_FROM
@@ -159,7 +159,8 @@ class AutoCaptioner(Captioner):
         change_map = options.change_map and self.trained.can("map")
         trained = self.trained.describe(
             *([images[index] for index in familiar] for images in (befores, afters)), beams=options.beams,
-            candidates=options.candidates, change_map=change_map, counted=[counted[index] for index in familiar],
+            candidates=options.candidates, change_map=change_map,
+            region_of_interest=[region_of_interest[index] for index in familiar],
         )  # fmt: skip
         for index, description in zip(familiar, trained, strict=True):
             if objection := _objection(description, described[index]):

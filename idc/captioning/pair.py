@@ -14,8 +14,8 @@ from pydantic import Field
 
 from idc.captioning.apply import CaptionSettings, DescribeOptions, Pixels, describe_batch, with_frames, with_objects
 from idc.captioning.contract import assessment_text, draw_map, sentence_without_model
-from idc.captioning.counted import read_parts
 from idc.captioning.loading import CaptionerLoader
+from idc.captioning.region_of_interest import read_areas
 from idc.captioning.sources import AUTO, SHIPPED_SATELLITE
 from idc.data.files import Location, locate
 from idc.data.images import ImageError, decode_image, encode_png
@@ -101,7 +101,7 @@ def caption_pair(job: PairJob, geotiffs: ReadGeotiffs | None = None) -> dict[str
     else:
         files, images = zip(*read_images(*names), strict=True)
         pixels = with_frames(Pixels(*images), *files)
-    pixels = pixels.counting(read_parts(job.ignore), read_parts(job.only))
+    pixels = pixels.counting(read_areas(job.ignore), read_areas(job.only))
     options = DescribeOptions(job.beams, job.candidates, change_map=job.map is not None)
     [captioned] = describe_batch(job.loader(), [pixels], [options])
     assert captioned.description is not None

@@ -23,8 +23,8 @@ from pydantic import Field
 
 from idc.captioning.apply import BatchCaptioner, CaptionSettings, DescribeOptions, Fault
 from idc.captioning.contract import draw_map
-from idc.captioning.counted import read_parts
 from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, captioner_identity
+from idc.captioning.region_of_interest import read_areas
 from idc.captioning.sources import AUTO, artifact_folder, missing_artifact
 from idc.config import missing
 from idc.data import files
@@ -206,7 +206,7 @@ def caption_rows(
     source = open_rows(
         job.input, job.format, chunk_size=job.chunk_size, limit=job.max_pairs, split=job.split, access_config=job
     )
-    ignore, only = read_parts(job.ignore), read_parts(job.only)  # which may fail: before the old output is touched
+    ignore, only = read_areas(job.ignore), read_areas(job.only)  # which may fail: before the old output is touched
     folder = _open_output(job, source, captioner_identity(job.artifact, artifact, job.objects), overwrite)
     if not folder.complete:
         for name in (PAGE, SUMMARY):  # of the captions that were there before

@@ -47,7 +47,9 @@ def captioner(source: str = AUTO) -> Captioner:
 def describe(files: tuple[Path, ...], ignore: list[list[float]] | None = None) -> Description:
     """What ``auto`` itself says of a pair, without these boxes."""
     pair = Pixels(*(decode_image(file.read_bytes()) for file in files)).counting(ignore or [], [])
-    return captioner().describe([pair.before], [pair.after], candidates=3, counted=[pair.counted])[0]
+    return captioner().describe(
+        [pair.before], [pair.after], candidates=3, region_of_interest=[pair.region_of_interest]
+    )[0]
 
 
 @pytest.fixture(scope="module")

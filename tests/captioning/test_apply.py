@@ -105,8 +105,8 @@ def test_equal_options_are_one_batch_and_unsupported_ones_are_refused() -> None:
         f"it became {i}" for i in range(4)
     ]
     assert captioner.batches == [
-        (2, {"beams": None, "candidates": 1, "change_map": False, "counted": None}),
-        (2, {"beams": 3, "candidates": 2, "change_map": False, "counted": None}),
+        (2, {"beams": None, "candidates": 1, "change_map": False, "region_of_interest": None}),
+        (2, {"beams": 3, "candidates": 2, "change_map": False, "region_of_interest": None}),
     ]
     for option in (DescribeOptions(change_map=True), DescribeOptions(1, 2)):
         with pytest.raises(ValueError, match=r"map: this captioner|need as many beams"):

@@ -280,7 +280,7 @@ def test_a_refusal_does_not_wait_for_the_rest_of_the_body(
 
 @pytest.mark.parametrize("values", [["[[0, 0, 1, 1]]"] * 65, "[" + "[0, 0, 1, 1]," * 5_000, ["0,0,1,1" * 99] * 60])
 def test_boxes_are_counted_before_they_are_parsed(values: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serve.schema.parts_of", None)
+    monkeypatch.setattr("serve.schema.areas_of", None)
     with pytest.raises(ValidationError, match="more than 64 boxes and masks, or 256 characters"):
         ChatRequest.model_validate(conversation(ignore=values))
 

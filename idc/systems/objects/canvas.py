@@ -101,10 +101,12 @@ class PairCanvas(NamedTuple):
         return result
 
 
-def exact_canvas(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = None) -> PairCanvas | None:
+def exact_canvas(
+    before: np.ndarray, after: np.ndarray, region_of_interest: np.ndarray | None = None
+) -> PairCanvas | None:
     """The canvas of two images that are compared pixel by pixel, for what they are: drawn ones, or screens with
     photographs of which parts are exactly equal; else None. A compressed or enlarged copy of the other one is compared
-    as a photograph. ``counted``: as of :func:`canvas_of`."""
+    as a photograph. ``region_of_interest``: as of :func:`canvas_of`."""
     looks = [_look(image) for image in (before, after)]
     few = all(look.flat >= _FLAT and look.frequent >= _FREQUENT for look in looks)
     drawn = few and not any(map(is_dark, (before, after)))  # a dark photograph has few levels, as a drawing
@@ -117,7 +119,7 @@ def exact_canvas(before: np.ndarray, after: np.ndarray, counted: np.ndarray | No
     alike = drawn or canvas.equal >= _EQUAL or (few and canvas.repainted.colours)
     if not alike or is_lossy(canvas.repainted.before, canvas.after):
         return None
-    return canvas if counted is None else canvas_of(before, after, counted)
+    return canvas if region_of_interest is None else canvas_of(before, after, region_of_interest)
 
 
 def is_flat(image: np.ndarray) -> bool:
@@ -143,21 +145,21 @@ def _look(image: np.ndarray) -> _Look:
     return _Look(float(flat.mean()) if flat.size else 1.0, counts[-16:].sum() / total, len(counts) / total)
 
 
-def canvas_of(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = None) -> PairCanvas:
-    """The canvas of two images. ``counted``: bool (H, W) over the image after, the part in which differences count;
-    None for all."""
+def canvas_of(before: np.ndarray, after: np.ndarray, region_of_interest: np.ndarray | None = None) -> PairCanvas:
+    """The canvas of two images. ``region_of_interest``: bool (H, W) over the image after, where differences count; None
+    for all."""
     lines, images = _paired_lines(before, after), (before, after)
     rows, columns = lines
     strips = [
         strip
         for axis, side in product((0, 1), repeat=2)
         for strip in _strips(lines[axis], axis, side, images[side])
-        if counted is None or not side or counted[slices_of(strip.box)].any()
+        if region_of_interest is None or not side or region_of_interest[slices_of(strip.box)].any()
     ]
     first, second = (image[rows[side]][:, columns[side]] for side, image in enumerate(images))
     missing = [(rows[side] < 0)[:, None] | (columns[side] < 0) for side in (0, 1)]
-    if counted is not None:
-        missing[0] |= ~counted[np.ix_(rows[1], columns[1])] & ~missing[1]
+    if region_of_interest is not None:
+        missing[0] |= ~region_of_interest[np.ix_(rows[1], columns[1])] & ~missing[1]
     np.copyto(second, first, where=missing[1][..., None])
     np.copyto(first, second, where=missing[0][..., None])
     different = codes_of(first) != codes_of(second)

@@ -72,7 +72,7 @@ class ObjectsCaptioner(Captioner):
     """
 
     capabilities: frozenset[Capability] = frozenset({"map"})
-    compares_parts: bool = True
+    reads_region_of_interest: bool = True
     gains_from_batch: bool = False
 
     def __init__(self, config: ObjectsConfig | None = None):
@@ -90,12 +90,14 @@ class ObjectsCaptioner(Captioner):
         """There is one candidate for each pair."""
         beams_of(options.beams, options.candidates, validated=1)
         return [
-            self._described(before, after, counted, options.change_map)
-            for before, after, counted in zip(befores, afters, options.counted or [None] * len(afters), strict=True)
+            self._described(before, after, region_of_interest, options.change_map)
+            for before, after, region_of_interest in zip(
+                befores, afters, options.region_of_interest or [None] * len(afters), strict=True
+            )
         ]
 
     def _described(
-        self, before: np.ndarray, after: np.ndarray, counted: np.ndarray | None, change_map: bool
+        self, before: np.ndarray, after: np.ndarray, region_of_interest: np.ndarray | None, change_map: bool
     ) -> Description:
         if self._config.mode != "exact" and (text := dead_frame(before, after)):
             difference = np.abs(thumbnail(before) - thumbnail(after)).mean(axis=2) / 255 if change_map else None
@@ -103,15 +105,18 @@ class ObjectsCaptioner(Captioner):
         canvas = None
         if self._config.mode != "photographs":
             make_canvas = canvas_of if self._config.mode == "exact" else exact_canvas
-            canvas = make_canvas(before, after, counted)
+            canvas = make_canvas(before, after, region_of_interest)
         if canvas is not None:
             description = exact_changes(before, after, canvas, self._text)
             description = self._with_pictures(description, before, after)
             return description if change_map else replace(description, change_map=None)
         (first, gain), (second, other_gain) = (exposed(_reduced(image)) for image in (before, after))
-        if counted is not None and counted.shape != second.shape[:2]:
-            counted = cv2.resize(counted.astype(np.uint8), second.shape[1::-1], interpolation=cv2.INTER_NEAREST) > 0
-        description = self._of_photographs(first, second, counted, change_map, gain / other_gain)
+        if region_of_interest is not None and region_of_interest.shape != second.shape[:2]:
+            region_of_interest = (
+                cv2.resize(region_of_interest.astype(np.uint8), second.shape[1::-1], interpolation=cv2.INTER_NEAREST)
+                > 0
+            )
+        description = self._of_photographs(first, second, region_of_interest, change_map, gain / other_gain)
         factors = [
             np.divide(full.shape[:2][::-1] * 2, small.shape[:2][::-1] * 2)
             for full, small in ((before, first), (after, second))
@@ -147,10 +152,15 @@ class ObjectsCaptioner(Captioner):
         return replace(description, candidates=candidates, claims=tuple(claims), objects_text=text)
 
     def _of_photographs(
-        self, before: np.ndarray, after: np.ndarray, counted: np.ndarray | None, change_map: bool, brightened: float
+        self,
+        before: np.ndarray,
+        after: np.ndarray,
+        region_of_interest: np.ndarray | None,
+        change_map: bool,
+        brightened: float,
     ) -> Description:
         """``brightened``: by how much more the image before is (:func:`exposed`)."""
-        comparison = compare(before, after, counted)
+        comparison = compare(before, after, region_of_interest)
         comparison = comparison._replace(light=comparison.light * brightened)
         ratio = float(comparison.difference.max()) / comparison.threshold
         values = comparison.difference / (comparison.difference + comparison.threshold) if change_map else None
@@ -167,7 +177,7 @@ class ObjectsCaptioner(Captioner):
         words: list[Claim] = []
         if self._text and not changes.around:  # strokes of letters are too thin for a region: they may be all
             first, second = _without_objects(before, after, named.claims, changes)
-            words = word_claims(first, second, comparison.warp, counted)
+            words = word_claims(first, second, comparison.warp, region_of_interest)
         boxes = [*named.places, *changes.places(words)]
         if self._detector is None:
             regions = region_claims(changes, range(len(changes.regions)))

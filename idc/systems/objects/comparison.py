@@ -108,21 +108,26 @@ class Comparison(NamedTuple):
     view: CameraView | None
 
 
-def compare(before: np.ndarray, after: np.ndarray, counted: np.ndarray | None = None) -> Comparison:
-    """Compare two images, uint8 RGB (H, W, 3) of any sizes. Differences count where ``counted``, bool (H, W) over
-    the image after; None: everywhere."""
+def compare(before: np.ndarray, after: np.ndarray, region_of_interest: np.ndarray | None = None) -> Comparison:
+    """Compare two images, uint8 RGB (H, W, 3) of any sizes. ``region_of_interest``: bool (H, W)
+    over the image after, where differences count; None: everywhere."""
     first, second = _resized(before), _resized(after)
     reach = max(1, round(_TOLERANCE * max(second.shape[:2])))
     aligned = align(first, second, reach)
-    comparison = _compared(first, second, aligned, reach, counted, replaced=False)
+    comparison = _compared(first, second, aligned, reach, region_of_interest, replaced=False)
     if not comparison.comparable:
-        edited = _compared(first, second, unaligned(first, second), reach, counted, replaced=True)
+        edited = _compared(first, second, unaligned(first, second), reach, region_of_interest, replaced=True)
         comparison = edited if edited.comparable else comparison
     return comparison._replace(warp=scaling(first, before) @ comparison.warp @ scaling(after, second))
 
 
 def _compared(
-    first: np.ndarray, second: np.ndarray, aligned: Alignment, reach: int, counted: np.ndarray | None, replaced: bool
+    first: np.ndarray,
+    second: np.ndarray,
+    aligned: Alignment,
+    reach: int,
+    region_of_interest: np.ndarray | None,
+    replaced: bool,
 ) -> Comparison:
     """The comparison of reduced images; ``replaced``: of two of one view and light, by what is the same in both."""
     noise = max(noise_of(aligned.before), noise_of(second))
@@ -130,9 +135,11 @@ def _compared(
     blurred = (cv2.GaussianBlur(image, (0, 0), sigma) for image in (aligned.lit, second))
     colour, other = (cv2.cvtColor(image, cv2.COLOR_RGB2LAB) * _WEIGHTS for image in blurred)
     inner = cv2.erode(aligned.valid.astype(np.uint8), _disk(reach + 1), borderValue=1) > 0
-    if counted is not None:
+    if region_of_interest is not None:
         # Where any pixel of a reduced one does not count, it does not count.
-        inner &= cv2.resize(counted.astype(np.float32), inner.shape[::-1], interpolation=cv2.INTER_AREA) > 0.999
+        inner &= (
+            cv2.resize(region_of_interest.astype(np.float32), inner.shape[::-1], interpolation=cv2.INTER_AREA) > 0.999
+        )
     one_sided = [distance * inner for distance in _distances(colour, other, reach)]
     difference = cv2.GaussianBlur(np.minimum(*one_sided), (0, 0), sigma) * inner
     # Where everything differs a little (seasons, compression), only what stands out of it is a region.

@@ -71,7 +71,7 @@ class WordChange(NamedTuple):
 
 
 def word_claims(
-    before: np.ndarray, after: np.ndarray, warp: np.ndarray | None = None, counted: np.ndarray | None = None
+    before: np.ndarray, after: np.ndarray, warp: np.ndarray | None = None, region_of_interest: np.ndarray | None = None
 ) -> list[Claim]:
     """The words that became others at their position, appeared, or are gone, from top to bottom.
 
@@ -91,11 +91,11 @@ def word_claims(
             budget -= scale**2 * area
             changes += _changes_in(before, after, warp, box, scale)
     changes = _without_moved(_once(changes))
-    if counted is not None:
+    if region_of_interest is not None:
         centres = [
             _corners(change.box).mean(axis=0).clip(0, np.subtract(size[::-1], 1)).astype(int) for change in changes
         ]
-        changes = [change for change, (x, y) in zip(changes, centres, strict=True) if counted[y, x]]
+        changes = [change for change, (x, y) in zip(changes, centres, strict=True) if region_of_interest[y, x]]
     changes.sort(key=lambda change: change.box[1])
     return [_claim(change, warp, before.shape[:2], size) for change in changes]
 

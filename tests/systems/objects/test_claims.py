@@ -66,12 +66,12 @@ def scene(*disks: tuple[str, tuple[int, int]], radius: int = 30) -> np.ndarray:
 
 
 def described(
-    before: np.ndarray, after: np.ndarray, detector: ColourDetector | None = None, counted: np.ndarray | None = None,
-    names: tuple[str, ...] = (),
+    before: np.ndarray, after: np.ndarray, detector: ColourDetector | None = None,
+    region_of_interest: np.ndarray | None = None, names: tuple[str, ...] = (),
 ) -> Description:  # fmt: skip
     captioner = ObjectsCaptioner(ObjectsConfig(mode="photographs", text=False, names=names))
     captioner._detector = detector or ColourDetector()  # type: ignore[misc]
-    [description] = captioner.describe([before], [after], counted=[counted])
+    [description] = captioner.describe([before], [after], region_of_interest=[region_of_interest])
     assert description.claims is not None
     assert says_no_change(description.best.caption) == (not description.claims)
     return description
@@ -176,12 +176,12 @@ def test_the_same_objects_under_noise_light_and_shift_are_no_claim(name: str) ->
 
 def test_what_does_not_count_is_no_claim() -> None:
     before, after = scene(), scene(("red", LEFT), ("green", RIGHT))
-    counted = np.ones((HEIGHT, WIDTH), bool)
-    counted[:, : WIDTH // 2] = False
-    description = described(before, after, counted=counted)
+    region_of_interest = np.ones((HEIGHT, WIDTH), bool)
+    region_of_interest[:, : WIDTH // 2] = False
+    description = described(before, after, region_of_interest=region_of_interest)
     assert facts(description) == [("appeared", "bottle", 1, "on the right")]
     assert {region.position for region in description.regions or ()} == {"on the right"}
-    assert described(before, after, counted=np.zeros_like(counted)).claims == ()
+    assert described(before, after, region_of_interest=np.zeros_like(region_of_interest)).claims == ()
 
 
 class Torn(ColourDetector):

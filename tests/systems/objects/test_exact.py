@@ -59,10 +59,13 @@ def changed(draw_on: str, *arguments: object, rows: tuple[str, ...] = ROWS, **op
 
 
 def compared(
-    after: np.ndarray, before: np.ndarray | None = None, read_text: bool = False, counted: np.ndarray | None = None
+    after: np.ndarray,
+    before: np.ndarray | None = None,
+    read_text: bool = False,
+    region_of_interest: np.ndarray | None = None,
 ) -> Any:
     first = np.array(screen()) if before is None else before
-    changes = exact_changes(first, after, canvas.canvas_of(first, after, counted), read_text)
+    changes = exact_changes(first, after, canvas.canvas_of(first, after, region_of_interest), read_text)
     assert says_no_change(changes.objects_text) == (not changes.claims)
     assert (changes.change_map.max() > 0) == bool(changes.claims)
     return changes
@@ -384,11 +387,11 @@ def test_words_are_read_up_to_a_bound_and_what_was_left_out_is_said(
 
 def test_what_does_not_count_is_not_compared() -> None:
     after = changed("rectangle", (40, 400, 239, 439), fill=BLUE)
-    counted = np.ones(after.shape[:2], bool)
-    counted[390:450] = False
-    assert compared(after, counted=counted).objects_text == IDENTICAL
+    region_of_interest = np.ones(after.shape[:2], bool)
+    region_of_interest[390:450] = False
+    assert compared(after, region_of_interest=region_of_interest).objects_text == IDENTICAL
     after[20:30, 500:520] = RED
-    [claim] = compared(after, counted=counted).claims
+    [claim] = compared(after, region_of_interest=region_of_interest).claims
     assert claim.box_after == (500, 20, 520, 30)
 
 

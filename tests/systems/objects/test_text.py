@@ -144,10 +144,10 @@ def test_words_are_told_in_the_frames_of_both_images_and_where_they_count() -> N
     [claim] = word_claims(wide, after, np.array([[1, 0, 50], [0, 1, 30], [0, 0, 1.0]]))
     assert (claim.object, claim.before, claim.after) == ("words", "OPEN", "SHUT")
     assert np.abs(np.subtract(claim.box_before or (), claim.box_after or ()) - (50, 30, 50, 30)).max() <= 1
-    counted = np.ones(after.shape[:2], bool)
-    assert len(word_claims(before, after, counted=counted)) == 1
-    counted[:150, 250:] = False
-    assert word_claims(before, after, counted=counted) == []
+    region_of_interest = np.ones(after.shape[:2], bool)
+    assert len(word_claims(before, after, region_of_interest=region_of_interest)) == 1
+    region_of_interest[:150, 250:] = False
+    assert word_claims(before, after, region_of_interest=region_of_interest) == []
 
 
 @pytest.mark.parametrize(("before", "after"), [("BOX", "B0X"), ("СТОП", "ПУСК"), ("Закрыто", "Работает")])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from idc.captioning.counted import Part, counted_part, parts_of
+from idc.captioning.region_of_interest import Area, areas_of, region_from
 
 SIZE = (40, 60)
 
@@ -26,7 +26,7 @@ SIZE = (40, 60)
     ],
 )
 def test_boxes_and_masks_are_read_from_texts_json_and_lists(value: Any, parts: list[Any]) -> None:
-    assert parts_of(value) == parts
+    assert areas_of(value) == parts
 
 
 @pytest.mark.parametrize(
@@ -47,16 +47,16 @@ def test_boxes_and_masks_are_read_from_texts_json_and_lists(value: Any, parts: l
 )
 def test_what_is_no_box_is_named_with_the_form_of_one(value: Any, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        parts_of(value)
+        areas_of(value)
 
 
 def naive(ignore: Sequence[Any], only: Sequence[Any]) -> np.ndarray:
     """Pixel by pixel, for boxes at whole pixels."""
-    counted = np.zeros(SIZE, bool)
+    region_of_interest = np.zeros(SIZE, bool)
     for y, x in np.ndindex(*SIZE):
         inside = lambda box: box[0] <= x < box[2] and box[1] <= y < box[3]  # noqa: B023, E731
-        counted[y, x] = (not only or any(map(inside, only))) and not any(map(inside, ignore))
-    return counted
+        region_of_interest[y, x] = (not only or any(map(inside, only))) and not any(map(inside, ignore))
+    return region_of_interest
 
 
 @pytest.mark.parametrize(
@@ -71,22 +71,22 @@ def naive(ignore: Sequence[Any], only: Sequence[Any]) -> np.ndarray:
     ],
 )
 def test_the_counted_part_is_only_without_ignore_in_pixels_or_shares(
-    ignore: Sequence[Part], only: Sequence[Part], in_pixels: Any
+    ignore: Sequence[Area], only: Sequence[Area], in_pixels: Any
 ) -> None:
-    counted = counted_part(SIZE, ignore, only)
-    assert np.array_equal(counted, naive(*(in_pixels or (ignore, only))))
+    region_of_interest = region_from(SIZE, ignore, only)
+    assert np.array_equal(region_of_interest, naive(*(in_pixels or (ignore, only))))
 
 
 def test_a_mask_is_white_where_the_part_is_and_stretched() -> None:
     mask = np.zeros((20, 30, 3), np.uint8)
     mask[:10, :15] = 255
-    assert np.array_equal(counted_part(SIZE, [mask]), naive([(0, 0, 30, 20)], []))
-    assert np.array_equal(counted_part(SIZE, (), [mask[..., 0] > 0]), naive([], [(0, 0, 30, 20)]))
+    assert np.array_equal(region_from(SIZE, [mask]), naive([(0, 0, 30, 20)], []))
+    assert np.array_equal(region_from(SIZE, (), [mask[..., 0] > 0]), naive([], [(0, 0, 30, 20)]))
 
 
 def test_all_counts_without_parts_and_nothing_at_all_is_refused() -> None:
-    assert counted_part(SIZE) is None
+    assert region_from(SIZE) is None
     with pytest.raises(ValueError, match="leave nothing of the image"):
-        counted_part(SIZE, [(0, 0, 60, 40)])
+        region_from(SIZE, [(0, 0, 60, 40)])
     with pytest.raises(ValueError, match="the box 70,0,80,9 is outside of the image after, which has 60 x 40 pixels"):
-        counted_part(SIZE, [(70, 0, 80, 9)])
+        region_from(SIZE, [(70, 0, 80, 9)])

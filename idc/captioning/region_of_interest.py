@@ -21,7 +21,7 @@ from idc.data.images import ImageError, decode_image, image_of
 from idc.data.textfiles import JsonError, parse_json
 
 Box = tuple[float, float, float, float]
-Part = Box | np.ndarray
+Area = Box | np.ndarray
 """A box, or a mask: uint8 RGB (H, W, 3) or bool (H, W)."""
 
 _BOX_TEXT = re.compile(r"[-+.\deE\s]+(,[-+.\deE\s]+)*")
@@ -30,14 +30,14 @@ _WHITE = 128
 """Grey value from which a mask is white."""
 
 
-def parts_of(value: Any) -> list[Box | str]:
+def areas_of(value: Any) -> list[Box | str]:
     """The boxes and the names of mask images in a text ("10,20,200,80", "mask.png", or JSON), a box, or a list of them.
     A ValueError names what is not a box, with the form that it should have."""
     if isinstance(value, str):
         text = value.strip()
         if text.startswith("["):
             try:
-                return parts_of(parse_json(text))
+                return areas_of(parse_json(text))
             except JsonError as error:
                 raise ValueError(
                     f"{value!r:.80} cannot be read ({error}); give {_BOX_HELP}, or a list of them"
@@ -46,7 +46,7 @@ def parts_of(value: Any) -> list[Box | str]:
     if isinstance(value, Sequence):
         if value and not isinstance(value[0], str | Sequence):
             return [_box(value)]
-        return [part for item in value for part in (parts_of(item) if isinstance(item, str) else [_box(item)])]
+        return [part for item in value for part in (areas_of(item) if isinstance(item, str) else [_box(item)])]
     raise ValueError(f"{reprlib.repr(value)} is neither a box ({_BOX_HELP}) nor the name of a mask image")
 
 
@@ -62,14 +62,14 @@ def _box(box: Any) -> Box:
     return left, top, right, bottom
 
 
-def read_parts(value: Any) -> list[Part]:
-    """As :func:`parts_of`, with the pixels of masks, which may also be images of Pillow or arrays. Reads the files that
+def read_areas(value: Any) -> list[Area]:
+    """As :func:`areas_of`, with the pixels of masks, which may also be images of Pillow or arrays. Reads the files that
     are named (not for requests of others), or raises ValueError."""
     if isinstance(value, Image.Image | np.ndarray):
         return [value if isinstance(value, np.ndarray) and value.dtype == bool else image_of(value)]
     if isinstance(value, list | tuple) and any(isinstance(item, Image.Image | np.ndarray) for item in value):
-        return [part for item in value for part in read_parts(item)]
-    return [_read_mask(part) if isinstance(part, str) else part for part in parts_of(value)]
+        return [part for item in value for part in read_areas(item)]
+    return [_read_mask(part) if isinstance(part, str) else part for part in areas_of(value)]
 
 
 def _read_mask(name: str) -> np.ndarray:
@@ -79,20 +79,20 @@ def _read_mask(name: str) -> np.ndarray:
         raise ValueError(f"the mask {name}: {error}; give an image that is white there, or a box") from None
 
 
-def counted_part(size: tuple[int, int], ignore: Sequence[Part] = (), only: Sequence[Part] = ()) -> np.ndarray | None:
+def region_from(size: tuple[int, int], ignore: Sequence[Area] = (), only: Sequence[Area] = ()) -> np.ndarray | None:
     """Where differences count: bool (H, W) over an image after of this height and width, in ``only`` (default: all of
     it) without ``ignore``; None for all of it. A box outside of the image, or nothing left to compare, is a
     ValueError."""
     if not len(ignore) and not len(only):
         return None
-    counted = _covered(size, only) if len(only) else np.ones(size, bool)
-    counted &= ~_covered(size, ignore)
-    if not counted.any():
+    region_of_interest = _covered(size, only) if len(only) else np.ones(size, bool)
+    region_of_interest &= ~_covered(size, ignore)
+    if not region_of_interest.any():
         raise ValueError("ignore and only leave nothing of the image to compare; give smaller parts to ignore")
-    return counted
+    return region_of_interest
 
 
-def _covered(size: tuple[int, int], parts: Sequence[Part]) -> np.ndarray:
+def _covered(size: tuple[int, int], parts: Sequence[Area]) -> np.ndarray:
     covered = np.zeros(size, bool)
     for part in parts:
         if isinstance(part, np.ndarray):
