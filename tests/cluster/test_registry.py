@@ -160,7 +160,6 @@ def test_a_life_first_better_worse_equal_forced_and_back(place: Place) -> None:
 
     place.add(2.0, wrong=5)
     would = place.promote(dry_run=True)
-    assert would.decision is not None
     assert would.decision.verdict == "better"
     assert "would go from version 1 to version 2" in describe_promotion(would, place.job(dry_run=True))
     assert champion() == "models:/captioner/1", "a dry run moves nothing"

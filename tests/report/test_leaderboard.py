@@ -156,7 +156,6 @@ def test_what_an_evaluation_records_beside_its_scores_is_in_its_row(root: Path) 
     record = ev.load_evaluation(other / "evaluation")
     taught = ev.Training(system="toy", samples=12, seconds=3.0, cores=1)
     baseline = ev.Baseline(what="captions", scores={"CIDEr": 0.7}, subsets={}, training=taught)
-    assert record.types is not None
     altered(
         other, baselines={**record.baselines, "trained": baseline}, types=record.types.model_copy(update={"pairs": 3}),
         training=ev.Training(system="procap", supervision="captions and hints"),
