@@ -169,3 +169,8 @@ def test_scores_are_those_of_an_evaluation(name: ProtocolName) -> None:
 def test_what_cannot_be_scored_is_refused(references: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         idc.evaluate(**{"predictions": CAPTIONS, "references": references, **options})
+
+
+def test_the_speed_is_one_of_the_loads() -> None:
+    with pytest.raises(ValueError, match="speed"):
+        idc.load(SHIPPED, speed="best")

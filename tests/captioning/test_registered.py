@@ -78,7 +78,8 @@ def test_robustness_takes_a_registered_captioner(promote: Promote, world: World,
         artifact=NAME, pairs=str(world.pairs), sets=str(tmp_path / "sets"), out=str(tmp_path / "out"), corruptions={},
         swap=False, evaluate=section,
     )  # fmt: skip
-    assert not list(job.preflight())
+    unknown = job.model_copy(update={"artifact": "models:/another/1"})
+    assert not list(unknown.preflight()), "the registry is asked when the model is loaded"
     run_robustness(job, partial(run_local, progress=False))
     assert load_evaluation(str(tmp_path / "out" / "clean")).artifact == captioning_identity(version_folder("1"))
 
