@@ -51,7 +51,6 @@ def caption_differences(folder: Path, artifact: Path, which: int) -> list[str]:
             )
         )  # fmt: skip
     claims, cider, most = evaluation.hallucination, evaluation.scores["CIDEr"], flips(stored["pairs"])
-    assert claims is not None
     lines = [] if evaluation.pairs == stored["pairs"] else [f"{evaluation.pairs} pairs"]
     for name, rate in (("right_type", claims.change_type), ("right_object", claims.object)):
         if rate.total != stored[name]["of"] or abs(rate.right - stored[name]["right"]) > most:

@@ -68,7 +68,6 @@ def chromium() -> Iterator[Browser]:
 def bounds(shown: Locator) -> np.ndarray:
     """Left, top, right and bottom in pixels of the window."""
     box = shown.bounding_box()
-    assert box is not None
     return np.array([box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"]])
 
 

@@ -66,7 +66,6 @@ def test_rows_keep_their_order_and_their_faults() -> None:
             assert str(result.pixels).startswith("after: not an image")
             assert (result.description, result.batch) == (None, 0)
         else:
-            assert result.description is not None
             assert result.description.best.caption == f"it became {i}"
     assert [size for size, _ in captioner.batches] == [2, 1], "the second batch has no readable pair"
     assert [result.batch for _, result in every] == [2, 0, 2, 0, 0, 0, 1]
@@ -91,7 +90,6 @@ def test_an_error_of_one_pair_is_its_own_and_one_of_the_machine_ends_the_job(err
                 assert result.pixels.named() == str(result.pixels) == "pair: not captioned: too thin"
                 assert result.description is None
             else:
-                assert result.description is not None
                 assert result.description.best.caption == f"it became {i}"
     assert i == 6
 
@@ -121,7 +119,6 @@ def test_twelve_bits_in_a_file_of_sixteen_get_a_warning(brightest: int, warned: 
     for pair in ((dark, bright), (bright, dark)):
         pixels = decode_pair(*map(sixteen_bits, pair))
         [result] = describe_batch(Recording(), [pixels], [DescribeOptions()])
-        assert result.description is not None
         warning = result.description.to_dict()["warning"] or ""
         assert warning.startswith(f"Both images are nearly black: no value is above {brightest // 256} of") == warned
         assert ("scale both images alike first" in warning) == warned

@@ -167,7 +167,6 @@ def test_an_artifact_is_calibrated(
     assert "AUC" in capsys.readouterr().out
     assert "calibration.json" in read_artifact(artifact).path.joinpath("config.json").read_text()
     calibration = Calibration.read(artifact)
-    assert calibration is not None
     assert (calibration.quality["val"].pairs, calibration.quality["test"].pairs) == (6, len(rows))
 
     after = load_captioner(str(artifact)).describe(*images)
@@ -275,7 +274,6 @@ def test_familiarity_is_fitted_reported_and_used(
     assert f"{table}: 2 of 2 (100.0 %)" in capsys.readouterr().out
     assert captioning_identity(artifact) == before, "evaluations stay those of this captioner"
     calibration = Calibration.read(artifact)
-    assert calibration is not None
     counts = {name: unfamiliar.pairs for name, unfamiliar in calibration.unfamiliar.items()}
     assert counts == {"val": 60, "test": 20, str(table): 2}
     assert calibration.unfamiliar["val"].warned <= 2

@@ -109,32 +109,27 @@ KNOWS = type("KnowsAll", (), {"__call__": lambda self, before, after: 1.0})()
 
 
 @pytest.mark.parametrize(
-    ("trained", "claims", "familiarity", "captioner", "why"),
+    ("trained", "claims", "captioner", "why"),
     [
-        (MOVED, (), KNOWS, "x", "both images are like the training of x, and objects does not object"),
-        (MOVED, (claim("region"),), KNOWS, "x", "both images are like the training of x, and objects does not object"),
-        (SAME, (), KNOWS, "x", "both images are like the training of x, and objects does not object"),
-        (SAME, (claim("region"),), KNOWS, "objects", "objects finds a change, which x does not"),
-        (MOVED, (claim("words"),), KNOWS, "objects", "objects names words, which x does not"),
-        (MOVED, (claim("car"), claim("region")), KNOWS, "objects", "objects names car, which x does not"),
-        (
-            MOVED,
-            (claim("cup", 0.6),),
-            KNOWS,
-            "x",
-            "both images are like the training of x, and objects does not object",
-        ),
-        (SAME, (claim("cup", 0.6),), KNOWS, "objects", "objects finds a change, which x does not"),
-        (MOVED, (), None, "objects", "no familiarity was fitted of x"),
+        (MOVED, (), "x", "objects does not object"),
+        (MOVED, (claim("region"),), "x", "objects does not object"),
+        (SAME, (), "x", "objects does not object"),
+        (SAME, (claim("region"),), "objects", "objects finds a change, which x does not"),
+        (MOVED, (claim("words"),), "objects", "objects names words, which x does not"),
+        (MOVED, (claim("car"), claim("region")), "objects", "objects names car, which x does not"),
+        (MOVED, (claim("cup", 0.6),), "x", "objects does not object"),
+        (SAME, (claim("cup", 0.6),), "objects", "objects finds a change, which x does not"),
+        (MOVED, (), "objects", "no familiarity was fitted of x"),
     ],
 )
 def test_objects_decides_where_it_contradicts_and_the_answer_says_why(
-    trained: Description, claims: tuple[Claim, ...], familiarity: Any, captioner: str, why: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    trained: Description, claims: tuple[Claim, ...], captioner: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    familiarity = None if why.startswith("no familiarity") else KNOWS
     sees = Description((Candidate("Something changed." if claims else "Nothing changed.", -0.1),), claims=claims)
     monkeypatch.setattr("idc.captioning.loading.untrained_captioner", lambda config: Says(sees))
     auto = AutoCaptioner("x", lambda: Says(trained), familiarity, ObjectsConfig(detector="embedded"))
     [description] = auto.describe([PICTURES[0]], [PICTURES[0]])
-    assert (description.captioner, description.chosen) == (captioner, why)
+    assert description.captioner == captioner
+    assert why in (description.chosen or "")
     assert description.best == (trained if captioner == "x" else sees).best

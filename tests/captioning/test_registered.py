@@ -15,7 +15,6 @@ import pytest
 from idc.captioning import pair, table
 from idc.captioning.calibration_job import CalibrateJob
 from idc.captioning.pair import PairJob, caption_pair
-from idc.captioning.sources import artifact_folder
 from idc.captioning.table import CaptionJob, caption_rows
 from idc.data.pipeline import run_local
 from idc.evaluation.config import EvaluateSection
@@ -79,15 +78,10 @@ def test_robustness_takes_a_registered_captioner(promote: Promote, world: World,
         artifact=NAME, pairs=str(world.pairs), sets=str(tmp_path / "sets"), out=str(tmp_path / "out"), corruptions={},
         swap=False, evaluate=section,
     )  # fmt: skip
-    assert not list(job.preflight())
+    unknown = job.model_copy(update={"artifact": "models:/another/1"})
+    assert not list(unknown.preflight()), "the registry is asked when the model is loaded"
     run_robustness(job, partial(run_local, progress=False))
     assert load_evaluation(str(tmp_path / "out" / "clean")).artifact == captioning_identity(version_folder("1"))
-
-
-def test_without_a_registry_its_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    with pytest.raises(ValueError, match=rf"^{NAME} is in an MLflow registry; set .* MLFLOW_TRACKING_URI, or"):
-        artifact_folder(NAME)
 
 
 def test_a_calibration_asks_for_the_folder_of_the_artifact(tmp_path: Path) -> None:

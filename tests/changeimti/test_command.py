@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from idc.changeimti.changeimti_counts import COUNTS_FILE, ChangeImtiCounts
-from jobs import build_changeimti
 from tests.changeimti.small_mci import PIXEL, ROAD_CENTER, ROAD_LEFT, ROOF_LOW_RIGHT, ROOF_TOP, MciFolder, label_of
-
-
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
-    monkeypatch.setattr("sys.argv", ["build_changeimti.py", "--local", "workers=1", *arguments])
-    build_changeimti.main()
+from tests.conftest import Command
 
 
 def pairs_with_all(folder: Path) -> str:
@@ -25,13 +18,10 @@ def pairs_with_all(folder: Path) -> str:
     return mci.imported(folder)
 
 
-def test_the_command_writes_rows_and_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_rows_and_counts(tmp_path: Path, command: Command) -> None:
     out = tmp_path / "out"
-    settings = (f"pairs={pairs_with_all(tmp_path)}", f"out={out}", "max_reject_share=0.5")
-    run(monkeypatch, *settings)
-    said = capsys.readouterr().out
+    settings = (f"pairs={pairs_with_all(tmp_path)}", f"out={out}", "max_reject_share=0.5", "--local", "workers=1")
+    said = command("build_changeimti", *settings).stdout
     assert "29 samples of 3 pairs, 1 of them changed" in said
     assert "caption          7   paper: 24,444" in said
     assert "2 changed roads in 1 pair; 0 without an area are not counted" in said

@@ -37,20 +37,16 @@ def test_it_ends_with_the_captioners_the_pages_how_to_serve_and_to_caption_and_t
         "report": "runs/demo/report.html",
         "leaderboard": "runs/demo/leaderboard/rendered-1234.html",
     }
-    assert closing(result, "demo") == [
-        "TwinCap  CIDEr 190.0, right type 95.0 % (90.0 to 99.0), right object 95.0 % (90.0 to 99.0); 440 held-out "
-        "pairs, best untrained baseline CIDEr 98.9",
-        "ProCap   CIDEr 145.4, right type 20.0 % (15.0 to 24.0), right object 20.0 % (15.0 to 24.0)",
-        "page     runs/demo/report.html",
-        "compare  runs/demo/leaderboard/rendered-1234.html",
-        "serve    .venv/bin/python -m serve.app models.demo=runs/demo/twincap-0/artifact",
-        "caption  .venv/bin/python jobs/caption.py --artifact runs/demo/twincap-0/artifact BEFORE AFTER",
-        "runs     .venv/bin/mlflow ui --backend-store-uri sqlite:///runs/demo/mlflow.db, then "
-        "http://127.0.0.1:5000/#/experiments/1/runs?workflowType=machine_learning",
-        "figures  runs/demo/result.json",
-    ]
-    other = closing({**result, "captioner": "ProCap", "artifact": "runs/demo/finetune-0/artifact"}, "demo")
-    assert other[0].startswith("ProCap   CIDEr 145.4")
+    first, second, *others = closing(result, "demo")
+    assert first.startswith("TwinCap  CIDEr 190.0, right type 95.0 % (90.0 to 99.0), right object 95.0 %")
+    assert first.endswith("; 440 held-out pairs, best untrained baseline CIDEr 98.9")
+    assert second.startswith("ProCap   CIDEr 145.4, right type 20.0 %")
+    lines = (
+        "runs/demo/report.html", "rendered-1234.html", "serve.app models.demo=runs/demo/twincap-0/artifact",
+        "--artifact runs/demo/twincap-0/artifact BEFORE AFTER", "sqlite:///runs/demo/mlflow.db", "result.json",
+    )  # fmt: skip
+    assert all(part in line for part, line in zip(lines, others, strict=True))
+    assert closing({**result, "captioner": "ProCap"}, "demo")[0].startswith("ProCap   CIDEr 145.4")
     guide = {"scores": {"CIDEr": {"mean": 1.364}}, "claims": {}, "figures": {"mIoU": 0.8518}}
     assert closing({**result, "captioner": "Guide", "captioners": {"Guide": guide}}, "demo")[0].startswith(
         "Guide    CIDEr 136.4, mIoU 85.2; 440 held-out pairs"

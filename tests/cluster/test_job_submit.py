@@ -35,18 +35,6 @@ def test_an_upload_is_the_code_alone(tmp_path: Path) -> None:
     assert not [name for name in sizes if name.endswith((".safetensors", ".pem", ".key", ".pyc"))]
 
 
-@pytest.mark.parametrize(("pattern", "uploads_a_change"), [(".*", False), (".[!.]*", True)])
-def test_the_documented_excludes_upload_a_change(tmp_path: Path, pattern: str, uploads_a_change: bool) -> None:
-    """Ray 2.60 takes the folder itself for ``.``. Where the first case fails, a sentence of docs/cluster.md can go."""
-    from ray._private.runtime_env.packaging import get_uri_for_directory
-
-    names = set()
-    for text in ("1", "2"):
-        (tmp_path / "code.py").write_text(text)
-        names.add(get_uri_for_directory(str(tmp_path), include_gitignore=True, excludes=[pattern]))
-    assert (len(names) == 2) == uploads_a_change
-
-
 def test_the_documented_options_of_ray_start_exist() -> None:
     from ray.scripts.scripts import start
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import random
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,13 +20,12 @@ from idc.captioning.sources import ModelSources
 from idc.config import ConfigError, load
 from idc.data.store import fingerprint
 from idc.evaluation import record as ev
-from idc.evaluation.score import evaluate_captions
 from idc.training.artifact import captioning_identity, write_artifact
 from idc.training.config import TrackingConfig
+from tests.evaluation.test_promotion import scored
 from tests.systems.procap.world import World, start
 
 ROOT = Path(__file__).resolve().parents[2]
-COLORS, SHAPES = ("red", "blue", "green", "cyan", "purple"), ("cube", "ball", "cylinder")
 DATA = {"data_set": "rendered", "fingerprint": "f00d"}
 
 
@@ -39,18 +37,7 @@ def make_evaluation(
     folder: Path, artifact: Path, wrong: int, pairs: int = 60, data: dict[str, str] | None = None, split: str = "test"
 ) -> Path:
     """An evaluation of the artifact in which the first ``wrong`` captions are wrong."""
-    draw = random.Random(0)
-    given = []
-    for i in range(pairs):
-        thing = f"{draw.choice(COLORS)} {draw.choice(SHAPES)}"
-        verb = draw.choice(("moved", "is missing", "appeared"))
-        caption = "nothing has changed" if i < wrong else f"the {thing} {verb}"
-        references = [f"the {thing} {verb}", f"a {thing} {verb}"]
-        given.append(ev.Prediction(pair_id=f"p{i:03d}", caption=caption, references=references, split=split))
-    metrics = ("BLEU", "ROUGE-L", "CIDEr")
-    made, rows = evaluate_captions(
-        given, constant_candidates=[], nearest=None, metrics=metrics, selection="by hand", resamples=0
-    )
+    made, rows = scored(range(wrong), pairs, split)
     mark = fingerprint(artifact.name, wrong, pairs, split, data)
     protocol = {**made.protocol, "data": data or DATA, "pairs": "data/pairs", "captioner": str(artifact)}
     update = {"fingerprint": mark, "artifact": captioning_identity(artifact), "protocol": protocol}
@@ -160,7 +147,6 @@ def test_a_life_first_better_worse_equal_forced_and_back(place: Place) -> None:
 
     place.add(2.0, wrong=5)
     would = place.promote(dry_run=True)
-    assert would.decision is not None
     assert would.decision.verdict == "better"
     assert "would go from version 1 to version 2" in describe_promotion(would, place.job(dry_run=True))
     assert champion() == "models:/captioner/1", "a dry run moves nothing"

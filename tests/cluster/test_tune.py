@@ -75,10 +75,8 @@ def test_a_table_runs_its_chains_and_shares_what_they_have_in_common(world: Worl
     }
     for row in (first, second):
         assert row.seeds == [0]
-        assert row.values["C"] is not None
         assert round(row.values["C"].mean, 6) in scored
         assert row.values["C of no change"] is not None
-        assert row.values["TPS"] is not None
         assert row.values["TPS"].mean > 0
     assert broken.values["C"] is quoted.values["C"] is None
     assert {baseline.name for baseline in result.baselines} == {"constant", "nearest"}
@@ -95,7 +93,6 @@ def test_a_table_runs_its_chains_and_shares_what_they_have_in_common(world: Worl
     assert before.items() <= written(tmp_path).items()
     assert [kinds(tmp_path).count(kind) for kind in ("pretrain", "finetune", "evaluation", "speed")] == [2, 4, 3, 2]
     assert more.rows[0].seeds == [0, 1]
-    assert more.rows[0].values["C"] is not None
     assert len(more.rows[0].values["C"].values) == 2
     lost = min((tmp_path / "steps").glob("evaluation-*/evaluation.json"), key=lambda path: path.stat().st_mtime)
     lost.write_text("{}")
@@ -226,8 +223,6 @@ def test_a_trial_of_ray_train_runs(ray_session: None, world: World, tmp_path: Pa
     assert not result.failed
     plain = run_here(small_sweep(world, tmp_path / "plain"))
     mine, other = (one.rows[0].values["C"] for one in (result, plain))
-    assert mine is not None
-    assert other is not None
     assert mine.mean == pytest.approx(other.mean, rel=1e-4)
 
 

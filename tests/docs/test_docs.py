@@ -52,7 +52,6 @@ def test_the_page_of_commands_is_made_of_their_docstrings() -> None:
 
 def test_every_make_target_has_a_row() -> None:
     targets = re.search(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    assert targets is not None
     text = COMMAND_PAGE.read_text(encoding="utf-8")
     assert [target for target in targets[1].split() if f"| `make {target}` |" not in text] == []
 

@@ -161,9 +161,7 @@ def test_its_scores_and_claims_are_those_of_its_own_evaluation(world: Path) -> N
     trained = evaluation.baselines["trained"]
     assert (trained.scores, trained.subsets, trained.types) == (other.scores, other.subsets, other.types)
     assert trained.hallucination == other.hallucination
-    assert trained.hallucination is not None
     assert (trained.hallucination.object.right, trained.hallucination.object.total) == (2, 3)
-    assert evaluation.hallucination is not None
     assert evaluation.hallucination.object.right == 0
     assert "right.jsonl" in trained.what
     text = evaluation_table(evaluation)
@@ -177,8 +175,6 @@ def test_its_scores_and_claims_are_those_of_its_own_evaluation(world: Path) -> N
 def test_the_untrained_baselines_have_claims_too(world: Path) -> None:
     evaluation = run_evaluation(job("right", constant_candidates=5))
     nearest, constant = evaluation.baselines["nearest"].hallucination, evaluation.baselines["constant"].hallucination
-    assert nearest is not None
-    assert constant is not None
     assert constant.pairs == nearest.pairs == 6
     assert (nearest.object.right, nearest.object.total) == (3, 3), "every pair is nearest to the last training pair"
     assert evaluation.baselines["constant"].caption == "the red cube is gone"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ QUICK = ("BLEU", "ROUGE-L", "CIDEr")
 COLORS, SHAPES = ("red", "blue", "green", "cyan", "purple"), ("cube", "ball", "cylinder")
 
 
-def scored(wrong: frozenset[int], pairs: int = 60) -> tuple[ev.Evaluation, list[ev.ScoredCaption]]:
+def scored(
+    wrong: Collection[int], pairs: int = 60, split: str = "test"
+) -> tuple[ev.Evaluation, list[ev.ScoredCaption]]:
     """An evaluation of pairs of which the given ones are captioned wrongly."""
     draw = random.Random(0)
     given = []
@@ -30,6 +33,7 @@ def scored(wrong: frozenset[int], pairs: int = 60) -> tuple[ev.Evaluation, list[
                 pair_id=f"p{i:03d}",
                 caption="nothing has changed" if i in wrong else f"the {thing} {verb}",
                 references=[f"the {thing} {verb}", f"a {thing} {verb}"],
+                split=split,
             )
         )
     return evaluate_captions(

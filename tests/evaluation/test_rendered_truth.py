@@ -81,7 +81,6 @@ def evaluated(drawn: list[Drawn], tmp_path_factory: pytest.TempPathFactory) -> P
 
 def test_true_captions_have_a_perfect_list_and_the_baselines_have_not(evaluated: Path) -> None:
     found = ev.load_evaluation(evaluated / "true")
-    assert found.differences is not None
     assert found.differences.protocol == PROTOCOL
     assert found.differences.means() == {PRECISION: 1.0, RECALL: 1.0, F1: 1.0, INVENTED: 0.0}
     assert found.differences.pairs == 40
@@ -89,7 +88,6 @@ def test_true_captions_have_a_perfect_list_and_the_baselines_have_not(evaluated:
     assert found.upper_bound is not None
     for name in ("constant", "nearest"):
         baseline = found.baselines[name].differences
-        assert baseline is not None
         low, high = baseline.intervals[F1]
         assert low <= baseline.f1 <= high < 0.7
     text = evaluation_table(found)
@@ -99,7 +97,6 @@ def test_true_captions_have_a_perfect_list_and_the_baselines_have_not(evaluated:
 
 def test_planted_errors_show_in_the_scores_and_in_every_row(evaluated: Path, drawn: list[Drawn]) -> None:
     found = ev.load_evaluation(evaluated / "wrong").differences
-    assert found is not None
     assert found.half > 10
     assert (found.invented, found.surplus) == (0, 0)
     assert found.right + found.half == found.truths == found.claims
@@ -124,14 +121,12 @@ def test_lists_are_scored_only_if_every_pair_has_its_truth(drawn: list[Drawn]) -
         for n, pair in enumerate(drawn[:6])
     ]
     whole = rendered_truth(rows)
-    assert whole is not None
     assert len(whole.lists) == 6
     assert rendered_truth([*rows, {**rows[0], "source": "mine"}]) is None
     bare = {key: value for key, value in meta_of(drawn[0]).items() if key != DIFFERENCES}
     assert rendered_truth([*rows, {**rows[0], "change_type": None, "meta": json.dumps(bare)}]) is None
     unknown = {"before": [{"shape": "cube"}], "after": [{"shape": "cube"}]}
     gap = rendered_truth([*rows, {**rows[0], "pair_id": "g", "change_type": "none", "meta": json.dumps(unknown)}])
-    assert gap is not None
     assert gap.lists == {}
     captions = dict.fromkeys(gap.wordings, "")
     assert gap.scores(captions, 0)[0]["differences"] is gap.scores(captions, 9)[1].get("g") is None

@@ -7,9 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,20 +16,7 @@ import pytest
 from cluster.tracking import MlflowTracker
 from idc.training.config import TrackingConfig
 from tests.serve.command import free_port
-
-ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 300.0
-"""A wait longer than this is an error."""
-_POLL_S = 0.01
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Poll until ``condition`` holds."""
-    last = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > last:
-            raise RuntimeError(f"{what}: not within {PATIENCE_S:.0f} s")
-        time.sleep(_POLL_S)
+from tests.serve.waiting import until
 
 
 class TrackingServer:

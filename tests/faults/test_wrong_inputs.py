@@ -3,10 +3,8 @@ that cannot be read. One line says what to do."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +12,8 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from idc.data.store import MANIFEST, read_rejects
-from jobs import caption, mine_pairs
 from tests.conftest import Command
+from tests.data.readers.test_own import put
 from tests.docs.own_pairs import own_pairs
 from tests.mining.small_collection import LOOSE, write_images
 
@@ -42,39 +40,27 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return own_pairs([Image.fromarray(image) for image in load_sample_images().images], tmp_path / "photos", count=2)
 
 
-def refusal(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """The lines with which a job ends, without the header."""
-    job, *arguments = command.split()
-    local = [] if job == "calibrate" else ["--local"]
-    monkeypatch.setattr("sys.argv", [f"{job}.py", *arguments, *local])
-    with pytest.raises(SystemExit) as left:
-        importlib.import_module(f"jobs.{job}").main()
-    text = capsys.readouterr().err if left.value.code == 2 else str(left.value.code)
-    return "\n".join(line for line in text.splitlines() if "config refused" not in line)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("line", COMMANDS)
 def test_a_folder_that_was_never_imported_is_named_and_claims_nothing(
-    command: str, photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    line: str, photos: Path, command: Command
 ) -> None:
     inputs = set(photos.parent.rglob("*"))
-    text = refusal(command, monkeypatch, capsys)
-    assert COMMANDS[command] in text
-    assert len(text.splitlines()) == 1, text
+    refused = command(*line.split(), *([] if line.startswith("calibrate") else ["--local"]))
+    (text,) = [row for row in refused.stderr.splitlines() if "config refused" not in row]
+    assert COMMANDS[line] in text
     assert not sorted(str(path) for path in set(photos.parent.rglob("*")) - inputs)
 
 
 def test_an_input_of_bad_rows_alone_ends_with_1_and_its_rows(
-    artifact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    artifact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     """Paths from another folder, say: every row says so, and so does the status."""
     monkeypatch.chdir(tmp_path)
     Path("t.csv").write_text("before,after\n" + "a.png,b.png\n" * 3)
-    line = f"caption.py --local --artifact {artifact} --input t.csv --out out --jsonl o.jsonl"
-    monkeypatch.setattr(sys, "argv", line.split())
-    with pytest.raises(SystemExit, match="caption: no row could be captioned"):
-        caption.main()
-    assert "out: 3 rows, 0 with a caption, 3 x before: missing file" in capsys.readouterr().out
+    line = f"--local --artifact {artifact} --input t.csv --out out --jsonl o.jsonl"
+    done = command("caption", *line.split())
+    assert (done.returncode, "caption: no row could be captioned" in done.stderr) == (1, True)
+    assert "out: 3 rows, 0 with a caption, 3 x before: missing file" in done.stdout
     assert len(Path("o.jsonl").read_text().splitlines()) == 3
 
 
@@ -101,24 +87,19 @@ def test_a_fault_is_named_and_nothing_is_scored(
     assert not (tmp_path / "out" / "evaluation.json").exists(), "never a silent score"
 
 
-def run(monkeypatch: pytest.MonkeyPatch, images: Path, out: Path, *settings: str) -> None:
-    loose = [f"{name}={value}" for name, value in LOOSE.items()]
-    small = ["efficientnet_lite0.size=64", "workers=1", "neighbours=5", *loose]
-    monkeypatch.setattr("sys.argv", ["mine_pairs.py", "--local", f"images={images}", f"out={out}", *small, *settings])
-    mine_pairs.main()
+MINED = ["--local", "efficientnet_lite0.size=64", "workers=1", "neighbours=5", *(f"{k}={v}" for k, v in LOOSE.items())]
 
 
-def test_unreadable_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_images(tmp_path: Path, command: Command) -> None:
     images, out = tmp_path / "images", tmp_path / "out"
     write_images(images, scenes=4)
     (images / "cut.png").write_bytes(next(images.rglob("*.png")).read_bytes()[:100])
     (images / "empty.jpg").touch()
     os.symlink("/etc/hostname", images / "outside.png")
     os.mkfifo(images / "pipe.png")
-    with pytest.raises(SystemExit, match=r"of 15 rows were rejected, more than max_reject_share=0\.05 allows: "):
-        run(monkeypatch, images, out)
-    run(monkeypatch, images, out, "max_reject_share=0.5")
-    printed = capsys.readouterr().out
+    refused = command("mine_pairs", f"images={images}", f"out={out}", *MINED)
+    assert "of 15 rows were rejected, more than max_reject_share=0.05 allows: " in refused.stderr
+    printed = command("mine_pairs", f"images={images}", f"out={out}", *MINED, "max_reject_share=0.5").stdout
     assert "15 images: 3 cannot be read, 0 are near-duplicates," in printed
     rejects = {reject.row_id: reject.code for reject in read_rejects(f"{out}-work/features")}
     assert rejects == {
@@ -128,11 +109,9 @@ def test_unreadable_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert "cut.png: truncated image" in (out / "mining.html").read_text(encoding="utf-8")
 
 
-def test_a_folder_without_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "images").mkdir()
-    (tmp_path / "images" / "readme.txt").write_text("nothing here")
-    with pytest.raises(SystemExit, match=r"has no images: left out: 1 \.txt files$"):
-        run(monkeypatch, tmp_path / "images", tmp_path / "out")
+def test_a_folder_without_images(tmp_path: Path, command: Command) -> None:
+    put(tmp_path / "images", {"readme.txt": "nothing here"})
+    settings = (f"images={tmp_path / 'images'}", f"out={tmp_path / 'out'}", *MINED)
+    assert command("mine_pairs", *settings).stderr.endswith("has no images: left out: 1 .txt files\n")
     (tmp_path / "images" / MANIFEST).write_text("{}")
-    with pytest.raises(SystemExit, match=r"give the folder of the original images$"):
-        run(monkeypatch, tmp_path / "images", tmp_path / "out")
+    assert command("mine_pairs", *settings).stderr.endswith("give the folder of the original images\n")

@@ -172,7 +172,6 @@ def test_the_ingress_leads_to_the_operators_service_over_tls() -> None:
 @pytest.mark.parametrize("name", APPLIED)
 def test_images_are_those_of_the_lock_or_have_a_digest(name: str) -> None:
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
-    assert version is not None
     ours = {
         "idc": {f"{version[1]}-ray{locked('ray')}-{kind}" for kind in ("cpu", "cuda")},
         "idc-mlflow": {locked("mlflow")},

@@ -50,10 +50,8 @@ def test_a_pair_and_its_baselines() -> None:
     right = np.zeros((4, 4))
     right[1, 1] = 1
     found = score_pair(right, before, after, mask)
-    assert found is not None
     assert found[0] == pytest.approx(15 / 384)
     means = summarise_maps([found, None])
-    assert means is not None
     assert means.pairs == 1
     assert means.scores[PIXELS] == {"pointing": 1, "AP": 1, "IoU": 1}
     assert means.scores[MODEL]["pointing"] == 1
@@ -82,7 +80,6 @@ def test_an_evaluation_with_change_maps(world: World, captioner_artifact: Path, 
     with_maps = job(world, captioner_artifact, tmp_path / "maps", change_maps=True)
     found = run_evaluation(with_maps, loading, runner)
     assert found.scores == pytest.approx(plain.scores)
-    assert found.change_maps is not None
     rows = [row for row in iter_rows(world.pairs, split="test") if row["change_type"] != "none"]
     expected = []
     for row in rows:
@@ -91,7 +88,6 @@ def test_an_evaluation_with_change_maps(world: World, captioner_artifact: Path, 
         assert told.change_map is not None
         expected.append(score_pair(told.change_map, before, after, mask))
     means = summarise_maps(expected)
-    assert means is not None
     assert found.change_maps.pairs == means.pairs == len(rows)
     for way, numbers in means.scores.items():
         assert found.change_maps.scores[way] == pytest.approx(numbers, abs=1e-3)

@@ -109,7 +109,6 @@ def test_agreement_beside_its_chance() -> None:
         ("road", "a road was added"),
     ]
     found = agreement(rows)
-    assert found is not None
     assert found.pairs == 6
     assert found.accuracy == pytest.approx(3 / 6)
     assert (found.most_frequent, found.chance_most_frequent) == ("none", pytest.approx(3 / 6))
@@ -130,7 +129,6 @@ def test_the_table_of_change_against_no_change() -> None:
     same = "there is no difference"
     rows = [(True, "a road is built"), (True, "a house appears"), (True, same), (False, same), (None, "a road")]
     found = change_table(rows, levir=True)
-    assert found is not None
     assert found.table == {"change": {"change": 2, "no change": 1}, "no change": {"change": 0, "no change": 1}}
     assert found.accuracy == pytest.approx(3 / 4)
     assert found.change_accuracy == pytest.approx(2 / 3)
@@ -139,7 +137,6 @@ def test_the_table_of_change_against_no_change() -> None:
     assert "five no-change sentences" in found.rule
     assert change_table([(None, "x")]) is None
     only = change_table([(True, "nothing has changed")])
-    assert only is not None
     assert (only.change_accuracy, only.no_change_accuracy) == (0.0, None)
 
 

@@ -290,14 +290,11 @@ def test_the_scores_of_a_split_are_means_and_counts() -> None:
 def test_the_list_of_a_pair_comes_from_its_meta() -> None:
     meta = {"before": [RED, BALL], "after": [BLUE, BALL]}
     single = true_differences("color", meta)
-    assert single is not None
     assert single.differences == (REPAINTED,)
     assert single.views is None
     listed = true_differences(None, {**meta, DIFFERENCES: [{"kind": "color", "before": [0], "after": [0]}]})
-    assert listed is not None
     assert listed.differences == (REPAINTED,)
     none = true_differences("none", {"before": [RED], "after": [RED]})
-    assert none is not None
     assert none.differences == ()
     assert true_differences("replace", meta) is None
     assert true_differences("color", {}) is None

@@ -9,7 +9,6 @@ from functools import partial
 import pytest
 import torch
 
-from idc.config import load
 from idc.data import text
 from idc.nn.config import WordDecoderConfig
 from idc.nn.decoding import decode, sample
@@ -209,8 +208,3 @@ def test_samples_follow_the_distribution_and_keep_its_rules() -> None:
         assert all(token == PAD for token in row[length:])
     with pytest.raises(ValueError, match="temperature=0"):
         sample(decoder, memory, 1, max_length=1, temperature=0, **options)
-
-
-def test_a_width_that_the_heads_do_not_divide_is_refused() -> None:
-    with pytest.raises(ValueError, match="width: 30 is not divisible by heads = 4"):
-        load(WordDecoderConfig, None, {"width": 30})

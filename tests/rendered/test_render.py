@@ -190,7 +190,6 @@ def test_no_process_is_left_when_the_command_is_killed(tmp_path):
     command += [f"render.{name}={value}" for name, value in settings.items()]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as run:
-        assert run.stdout is not None
         while b"rows " not in run.stdout.read1():  # a chunk is done, so the workers are at work
             assert run.poll() is None
         run.kill()

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tomllib
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -16,7 +11,6 @@ from idc.report.pair_cards import pair_card
 from idc.report.sweep_page import chart_of_means
 from tests.report.html_page import HtmlPage
 
-ROOT = Path(__file__).resolve().parents[2]
 EVIL = """'">{{7*7}}</td></style><script>alert("&")</script><img src=x onerror=y>"""
 GREY = np.full((8, 8, 3), 90, np.uint8)
 
@@ -84,25 +78,3 @@ def test_pictures_are_reduced_and_other_arrays_refused() -> None:
     assert HtmlPage(page.html()).images[0].shape == (360, 480, 3)
     with pytest.raises(ValueError, match=r"uint8 \(H, W, 3\), got float64"):
         pg.picture(np.zeros((4, 4, 3)), "alt")
-
-
-def test_an_installed_package_has_all_templates_and_tables() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    packed = {
-        path
-        for package, patterns in project["tool"]["setuptools"]["package-data"].items()
-        for pattern in patterns
-        for path in (ROOT / package.replace(".", "/")).glob(pattern)
-    }
-    folder = ROOT / "idc" / "report"
-    needed = {path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
-    assert len(needed) >= 3
-    assert needed <= packed
-    for inner in folder.rglob("*.py"):
-        assert (inner.parent / "__init__.py").exists(), f"{inner.parent} is no package and would not be installed"
-
-
-def test_importing_a_page_loads_neither_torch_nor_the_templates_engine() -> None:
-    code = "import sys, idc.report.run_page; print([n for n in ('torch', 'jinja2') if n in sys.modules])"
-    listing = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert listing.stdout.strip() == "[]"

@@ -22,7 +22,6 @@ from idc.report.config import ReportJob
 from idc.report.page import Card, Cards, Page, Section
 from idc.report.pair_cards import pair_card
 from idc.report.run_page import by_score, collect, spread_over_types
-from tests.conftest import Command
 from tests.folders import write_rows
 from tests.report.html_page import HtmlPage
 
@@ -132,12 +131,9 @@ def test_another_captioner_and_the_trained_baseline_are_next_to_the_model() -> N
     others = {"Rival": [evaluation(2.4), evaluation(2.2)], "Third": [other]}
     text = shown(run_page.scores_section([model], others), run_page.claims_section([model], others)).text
     for part in (
-        "CIDEr-D, the truth in one wording 200.0", "CIDEr-D, Rival 230.0 ± 14.1",
-        "CIDEr-D, the trained baseline 60.0 the model has 2.0 times as much",
-        "CIDEr-D, model 120.0 toy, trained on 3,692 pairs in 60 s on 2 cores",
-        "model 100.0% (34.2 to 100.0) 100.0% (34.2 to 100.0)",
-        "Third 100.0% (34.2 to 100.0) 0.0% (0.0 to 65.8) 50.0% (9.5 to 90.5)",
-        "trained 100.0% (34.2 to 100.0) 0.0% (0.0 to 65.8)",
+        "in one wording 200.0", "Rival 230.0 ± 14.1", "baseline 60.0 the model has 2.0 times", "trained on 3,692 pairs",
+        "model 100.0% (34.2 to 100.0) 100.0%", "Third 100.0% (34.2 to 100.0) 0.0% (0.0 to 65.8) 50.0%",
+        "trained 100.0% (34.2 to 100.0) 0.0%",
     ):  # fmt: skip
         assert part in text, part
     assert "Rival 100.0%" not in text, "without a truth there are no claims"
@@ -214,9 +210,7 @@ def test_everything_is_gathered(folders: Path) -> None:
     assert [label for label, *_ in second.frames] == ["before", "0.100", "0.200 key", "0.300", "after"]
     assert "names move" in second.tags[1]
     assert not shown_pairs["Worst by CIDEr (4)"][0].frames, "a pair without a procedure is shown all the same"
-    text = " ".join(HtmlPage(page.html()).text.split())
-    for part in ("scoring 1.5 s", "python 3."):
-        assert part in text, part
+    assert "scoring 1.5 s" in " ".join(HtmlPage(page.html()).text.split())
 
 
 def test_another_captioner_is_compared_on_the_same_pairs_alone(folders: Path, tmp_path: Path) -> None:
@@ -229,33 +223,14 @@ def test_another_captioner_is_compared_on_the_same_pairs_alone(folders: Path, tm
         collect(ReportJob(**settings, compare={"Rival": (str(tmp_path / "fewer"),)}))
     with pytest.raises(ValueError, match=r"compare\.truth: the page has another row of this name"):
         collect(ReportJob(**settings, compare={"truth": (same,)}))
+    ev.save(tmp_path / "other", ev.load_evaluation(same), [rows[0].model_copy(update={"pair_id": "elsewhere"})])
+    with pytest.raises(ValueError, match="lacks 1 of the captioned pairs: elsewhere"):
+        collect(ReportJob(**settings | {"evaluations": (str(tmp_path / "other"),)}))
 
 
 def test_the_gallery_takes_the_types_in_turn() -> None:
-    rows = [
-        ev.ScoredCaption(pair_id=f"{kind}{i}", caption="", change_type=kind)
-        for kind in ("add", "move")
-        for i in range(3)
-    ]
-    rows.append(ev.ScoredCaption(pair_id="x", caption=""))
-    assert [row.pair_id for row in spread_over_types(rows, 5)] == ["add0", "move0", "x", "add1", "move1"]
-    assert len(spread_over_types(rows, 99)) == 7
-    assert spread_over_types([], 3) == []
+    kinds = ("add", "add", "add", "move", "move", "move", None)
+    rows = [ev.ScoredCaption(pair_id=f"{i}", caption="", change_type=kind) for i, kind in enumerate(kinds)]
+    assert [row.pair_id for row in spread_over_types(rows, 5)] == ["0", "3", "6", "1", "4"]
+    assert (len(spread_over_types(rows, 99)), spread_over_types([], 3)) == (7, [])
     assert by_score(rows, 3, best=True) == [], "without scores there is no best"
-
-
-def test_other_pairs_than_the_evaluated_ones_are_refused(folders: Path, tmp_path: Path) -> None:
-    rows = ev.load_predictions(folders / "evaluation")
-    ev.save(tmp_path, ev.load_evaluation(folders / "evaluation"), [rows[0].model_copy(update={"pair_id": "elsewhere"})])
-    with pytest.raises(ValueError, match="lacks 1 of the captioned pairs: elsewhere"):
-        collect(ReportJob(out="x", evaluations=(str(tmp_path),), pairs=str(folders / "pairs")))
-
-
-def test_the_command_writes_the_page(folders: Path, tmp_path: Path, command: Command) -> None:
-    done = command(
-        "evaluate", f"out={tmp_path}/r.html", f"evaluations=[{folders}/evaluation]", f"pairs={folders}/pairs",
-        f"procedures={folders}/procedures",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    text = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert text.count('<article class="card">') == 6 + 8 + 4 + 4

@@ -75,26 +75,21 @@ def test_a_stream_adds_up_to_the_answer(package: openai.OpenAI) -> None:
     assert {repr(chunk.model_extra) for chunk in chunks if chunk.model_extra} == {repr(whole.model_extra)}
 
 
-@pytest.mark.parametrize("model", ["shipped", "auto"])
-def test_an_unfamiliar_pair_has_the_sentence_of_objects_alone_or_before_the_models_own(
-    package: openai.OpenAI, closed: httpx2.Client, model: str
+def test_of_an_unfamiliar_pair_objects_speaks_before_a_model_that_was_named(
+    package: openai.OpenAI, closed: httpx2.Client
 ) -> None:
-    """``auto`` lets ``objects`` speak; a model that was named speaks after it."""
-    unknown = result(closed, BOTTLES, model=model, candidates=2)
-    answer = ask(package, *BOTTLES, model=model, n=2)
+    """With ``auto``: test_interfaces.py."""
+    unknown = result(closed, BOTTLES, model="shipped", candidates=2)
+    answer = ask(package, *BOTTLES, model="shipped", n=2)
     first, *others = (choice.message.content for choice in answer.choices)
-    if model == "auto":
-        assert (first, others, unknown["captioner"]) == (unknown["objects_text"], [], "objects")
-        assert unknown["caption"] == unknown["objects_text"]
-    else:
-        assert first == (
-            f"{sentence_without_model(unknown)}\nBy the model, which has not seen such images: {unknown['caption']}"
-        )
-        assert (others, unknown["verdict"]) == ([unknown["candidates"][1]["caption"]], "unsure")
+    assert first == (
+        f"{sentence_without_model(unknown)}\nBy the model, which has not seen such images: {unknown['caption']}"
+    )
+    assert (others, unknown["verdict"]) == ([unknown["candidates"][1]["caption"]], "unsure")
     for field in ("captioner", "chosen", "claims", "objects_text", "verdict"):
         assert answer.model_extra[field] == unknown[field]
-    familiar, asked = ask(package, *RENDERED, model=model), result(closed, RENDERED, model=model)
-    assert familiar.choices[0].message.content == asked["caption"]
+    familiar = ask(package, *RENDERED, model="shipped")
+    assert familiar.choices[0].message.content == result(closed, RENDERED, model="shipped")["caption"]
     assert [familiar.model_extra[name] for name in ("claims", "objects_text")] == [None, None]
 
 

@@ -168,7 +168,6 @@ def test_a_full_sweep_trains_as_long_as_its_paper(name: str, world: World, folde
     for plan in plans:
         last, payload = plan.steps.work[-1], plan.steps.evaluation.payload["job"]
         data = payload["pairs"].split("/")[1]
-        assert last.train is not None
         assert (last.train.epochs, last.train.batch_size) == (EPOCHS[job.system][data], BATCH[job.system]), plan.label
         assert last.train.keep_best is not None
         assert 0 < 2 * last.train.eval_every <= last.train.total_steps(TRAINING_PAIRS[data]), f"{plan.label}: no choice"

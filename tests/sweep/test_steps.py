@@ -87,7 +87,6 @@ def test_evaluation_baselines_and_speed_follow_the_pairs_and_their_settings(tmp_
         return with_evaluation(trial, [fit(job)], "store", max_tokens=24, gpus=gpus)
 
     def names(steps: TrialSteps) -> list[str]:
-        assert steps.baselines is not None
         return [steps.evaluation.name, steps.baselines.name, steps.speed.name]
 
     first = planned(pairs_at(tmp_path / "a", "one"))
@@ -138,7 +137,6 @@ def judged(store: Path, url: str) -> tuple[Step, Path]:
         subsets={}, baselines={}, protocol={"name": "coco"},
     )  # fmt: skip
     ev.save(store / steps.evaluation.name, record, rows)
-    assert steps.judge is not None
     assert steps.scored == (*steps.work, steps.evaluation, steps.judge)
     return steps.judge, store / steps.judge.name
 
@@ -163,7 +161,6 @@ def test_the_judges_step_depends_on_what_it_is_asked_and_not_on_how(tmp_path: Pa
     def name(**settings: Any) -> str:
         judge = JudgeSection(**{"url": "http://x/v1", "judge": "a", **settings})
         step = with_evaluation(TrialConfig(pairs=pairs), [fit(TOY)], "s", max_tokens=8, gpus=0, judge=judge).judge
-        assert step is not None
         return step.name
 
     (tmp_path / "prompt.txt").write_text("{standard_answer} {assistant_response}")

@@ -130,7 +130,6 @@ def test_a_calibration_by_its_answers_asks_the_endpoint_whether_anything_changed
         artifact=artifact, pairs=world.pairs, familiarity=False, endpoint=EndpointConfig(url=qwen.url, attempts=1)
     )
     made = calibrate(job)
-    assert made is not None
     assert made.inputs == ("says_change", "log_probability", "signed_log_probability", YES)
     assert finished_calibration(job) == made
     captioner = CaptionerLoader(artifact, LoadConfig(endpoint=job.endpoint))()

@@ -168,7 +168,6 @@ def test_captions_are_those_of_the_oracle_and_a_pair_without_a_scene_is_a_reject
         description = describe_by_oracle(pair.pair_id, meta, described.oracle)
         assert pair.captions == (description.sentence(),)
         assert pair.meta == meta
-        assert pair.caption_origins[0] is not None
         assert pair.caption_origins[0].source == "oracle of rendered scenes, noise 0.5 (seed 3)"
         assert parse_description(pair.captions[0]) == description
     assert summarise_descriptions(described).repetition["rendered"].total == 16

@@ -139,8 +139,6 @@ def test_the_map_is_zero_for_equal_images_and_large_where_they_differ(pairs: Pat
     after = before.copy()
     after[32:48, 16:32] = 255 - after[32:48, 16:32]  # the patch in row 2, column 1
     same, changed = (one.change_map for one in captioner.describe([before, before], [before, after], change_map=True))
-    assert same is not None
-    assert changed is not None
     assert (same.max(), same.shape) == (0, (4, 4))
     assert np.unravel_index(changed.argmax(), (4, 4)) == (2, 1)
 
@@ -221,7 +219,6 @@ def test_training_has_every_sample_of_every_set_and_validation_pairs_only_if_ask
     assert len(loaders.train.dataset) == 25
     assert loaders.validation is not None
     validation = validation_samples(job.mixture, chat(), 0)
-    assert validation is not None
     assert validation.folder == folders["spot_the_diff"]
     assert validation.dialogue(0, 0).turns[0].text.endswith(QUESTIONS["spot_the_diff"])
     settings = {"mixture.train_on_val": True, "train.keep_best": None}

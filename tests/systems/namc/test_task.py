@@ -96,8 +96,6 @@ def test_finetuning_keeps_what_was_learned_and_adds_the_words_of_captions(
     settings = {"pretrained": str(before.path), "train.steps": 1, "optim.lr": 0.0, "train.keep_best": None}
     start(finetune_job(world, settings), tmp_path / "finetune")
     after = read_artifact(tmp_path / "finetune" / "artifact")
-    assert before.vocabulary is not None
-    assert after.vocabulary is not None
     known = len(before.vocabulary)
     assert after.vocabulary.words[: known - 4] == before.vocabulary.words != after.vocabulary.words
     learned, tuned = before.state_dict(), after.state_dict()
@@ -263,7 +261,6 @@ def test_a_batch_gives_what_single_pairs_give(captioner: NamcCaptioner, images: 
     for before, after, description in zip(*images, captioner.describe(*images, change_map=True), strict=True):
         (alone,) = captioner.describe([before], [after], change_map=True)
         assert alone.best.caption == description.best.caption
-        assert description.change_map is not None
         assert description.change_map.shape == (4, 4)
         assert alone.change_map == pytest.approx(description.change_map, abs=1e-5)
         assert description.evidence == {MISMATCH: pytest.approx(float(np.log(description.change_map.max())), abs=1e-4)}

@@ -211,7 +211,6 @@ def test_the_middle_of_a_change_is_the_most_confident() -> None:
     frames = red_to_blue()
     features = frames[:, ::4, ::4].reshape(9, -1, 3).astype(np.float16)
     ends = tokenizer_similarity(frames, features, [])
-    assert ends is not None
     assert (np.diff(ends[0]) < 0).all()
     assert (np.diff(ends[1]) > 0).all()
     temperature = float(np.square(ends[0] - ends[1]).max())
@@ -285,7 +284,6 @@ def test_visual_text_is_equation_12_and_mixed_is_both(tmp_path: Path) -> None:
     frames, captions = red_to_blue(), ["the red square became blue", "the blue square"]
     features = frames[:, ::4, ::4].reshape(9, -1, 3).astype(np.float16)
     text = pair_encoder_similarity(str(tmp_path / "pairs"))(frames, features, captions)
-    assert text is not None
     texts = encoder.encode_texts(captions)
     first = encoder.encode_pairs([frames[0]], [frames[3]]) @ texts.T
     second = encoder.encode_pairs([frames[3]], [frames[8]]) @ texts.T

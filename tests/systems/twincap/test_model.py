@@ -114,7 +114,6 @@ def test_the_object_near_a_cell_is_read_in_each_image() -> None:
 @torch.no_grad()
 def test_a_peak_is_read_in_both_images_and_in_the_trunk_at_its_cell() -> None:
     net, trunk = network(peaks=3), list[torch.Tensor]()
-    assert net.peaks is not None
     net.trunk.register_forward_hook(lambda module, inputs, output: trunk.append(output))
     read = list[torch.Tensor]()
     net.peaks.read.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))

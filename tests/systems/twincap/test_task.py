@@ -103,7 +103,6 @@ def test_a_training_starts_from_the_weights_of_another(world: World, tmp_path: P
 def test_the_stored_weights_are_the_moving_average_whatever_the_accumulation(world: World, parts: int) -> None:
     settings = {"ema": 0.75, "train.grad_accumulation": parts}
     task, batch = task_and_batch(world, settings)
-    assert task.average is not None
     expected = task.average.attend.weight.clone()
     for step in range(12):
         with torch.no_grad():
@@ -173,7 +172,6 @@ def test_the_heads_learn_what_is_true_of_each_image(world: World, several: bool)
                         dense -= weight * (goal * np.log(p) + (1 - goal) * np.log(1 - p)) / (2 * side * side)
         dense += sum(sum(of_column) / max(1, len(of_column)) for of_column in errors)
         if several:
-            assert encoded.parts is not None
             cells = [divmod(int(cell), side) for cell in encoded.cells[pair]]
             labels = [part_at(row + 0.5, column + 0.5, objects_seen) for row, column in cells]
             near.update(labels)
@@ -224,7 +222,6 @@ def without_scenes(world: World, own: Path, *splits: str) -> str:
 def test_own_pairs_train_and_choose_the_weights_by_what_they_can_measure(world: World, tmp_path: Path) -> None:
     own = without_scenes(world, tmp_path / "own", "train", "val")
     preset = load(TwinCapJob, "jobs/configs/twincap/demo.yaml", {"pairs": own}).train.keep_best
-    assert preset is not None
     settings = {"train.steps": 2, "train.keep_best.metric": preset.metric, "model.width": 40}
     for name, pairs, more, chosen in (("own", own, [], "CIDEr"), ("rendered", world.pairs, [own], "right_object")):
         start(tiny_job(pairs, {**settings, "more_pairs": more}), tmp_path / "runs" / name)
@@ -267,7 +264,6 @@ def test_attributes_are_those_of_the_heads_and_fit_the_type(captioner: TwinCapti
         kinds = captioner.net.kind(encoded.pooled).softmax(dim=1)
     for row, description in zip(kinds, captioner.describe(*images), strict=True):
         attributes = description.attributes
-        assert attributes is not None
         assert attributes["type"]["value"] == CHANGE_TYPES[int(row.argmax())]
         assert attributes["type"]["probability"] == pytest.approx(float(row.max()), abs=1e-5)
         assert (attributes["before"] is None) == (attributes["type"]["value"] in ("add", "none"))

@@ -136,7 +136,6 @@ def test_a_model_of_the_hub_captions_and_its_size_is_named_first(
     folder = artifact_folder("hf:org/tiny")
     assert not asked, "what is here is not asked for"
     artifact = read_artifact(folder)
-    assert artifact.base is not None
     assert (artifact.base.source, artifact.base.revision) == ("org/tiny", COMMIT)
     assert artifact_folder(f"hf:org/tiny@{COMMIT}") != folder, "the revision is a setting"
 
