@@ -5,10 +5,10 @@ Nothing of Ray or torch is loaded before the parse.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from pydantic import create_model
@@ -47,7 +47,7 @@ def train_command(
 
     Args:
         job_type: of :func:`with_cluster`; it has ``name``, ``runs``, ``train``, ``cluster``.
-        entry: ``"module:function"`` of the training, see :func:`cluster.train.launch`.
+        entry: ``"module:function"`` of the training, see :mod:`cluster.train`.
         doc: of the command.
         build: for a config with a section ``build``: the field that names the input's folder, and the
             ``"module:function"`` that builds it, called with the section, the folder, and the runner of chunks.
@@ -59,15 +59,16 @@ def train_command(
 def _train(entry: str, build: tuple[str, str] | None, args: Cli[Any]) -> None:
     from cluster.preflight import Requirements, training_workers
     from cluster.session import run_chunks, session
-    from cluster.train import is_complete, launch
+    from cluster.train import TrainingRun, launch
 
     job: Any = args.config
-    train, run_dir = job.train, join(job.runs, job.name)
     payload = job.model_dump(mode="json", exclude={"train", "cluster"})
-    needed = Requirements(job, [training_workers(train)], job.runs)
+    run_dir = join(job.runs, job.name)
+    needed = Requirements(job, [training_workers(job.train)], job.runs)
     try:
         check_writable(job.runs, "runs")
-        complete = is_complete(entry, payload, train, run_dir, overwrite=args.overwrite)
+        training = TrainingRun.in_folder(entry, payload, job.train, run_dir)
+        complete = training.is_complete(args.overwrite)
         with ExitStack() as sessions:
 
             def connect() -> None:  # as late as possible: a folder that holds something else is refused without Ray
@@ -79,11 +80,10 @@ def _train(entry: str, build: tuple[str, str] | None, args: Cli[Any]) -> None:
 
             if build is not None and job.build is not None:
                 folder, builder = build
-                module, _, function = builder.partition(":")
-                getattr(importlib.import_module(module), function)(job.build, getattr(job, folder), run)
+                resolve_name(builder)(job.build, getattr(job, folder), run)
             if not complete:
                 connect()
-            result = launch(entry, payload, train, run_dir, local=args.local, overwrite=args.overwrite)
+            result = launch(training, local=args.local, overwrite=args.overwrite)
     except ConfigError as error:
         refuse(error.errors)
     except (ValueError, OSError) as error:

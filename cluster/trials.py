@@ -7,7 +7,6 @@ it, and an interrupted sweep resumes: finished trials are not repeated, a traini
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import os
@@ -18,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from filelock import FileLock
@@ -25,7 +25,7 @@ from filelock import FileLock
 from cluster.config import ClusterConfig
 from cluster.session import run_chunks
 from cluster.tracking import MlflowTracker, flat
-from cluster.train import FATAL_ERRORS, launch
+from cluster.train import FATAL_ERRORS, TrainingRun, launch
 from idc.evaluation.record import load_evaluation
 from idc.sweep.chain import Step
 from idc.sweep.config import SweepJob
@@ -93,10 +93,7 @@ def run_step(
             tracking = workspace.job.tracking.model_copy(update={"uri": workspace.uri})
             train = step.train.model_copy(update={"tracking": tracking})
             result = launch(
-                step.entry,
-                step.payload,
-                train,
-                folder,
+                TrainingRun.in_folder(step.entry, step.payload, train, folder),
                 local=plain,
                 parent=workspace.parent,
                 watch=watch if plain else None,
@@ -118,8 +115,7 @@ def run_step(
 
 
 def _call(step: Step, folder: str, run: Any) -> dict[str, Any]:
-    module, _, function = step.entry.partition(":")
-    result: dict[str, Any] = getattr(importlib.import_module(module), function)(step.payload, folder, run)
+    result: dict[str, Any] = resolve_name(step.entry)(step.payload, folder, run)
     return result
 
 
