@@ -41,7 +41,7 @@ FATAL_ERRORS = (
     NotImplementedError,
     AssertionError,
 )
-"""Errors that a restart would only repeat: the run ends."""
+"""Errors that a restart would only repeat; they end the run."""
 
 _OUT_OF_MEMORY = (
     "out of memory",
@@ -51,7 +51,7 @@ _OUT_OF_MEMORY = (
     "bad_alloc",
     "not enough memory",
 )
-"""Parts of the messages of a full memory: of CUDA, cuBLAS, torch's CPU allocator and C++, in lower case."""
+"""Parts, in lower case, of the messages with which CUDA, cuBLAS, torch's CPU allocator and C++ report a full memory."""
 _LOOK_FOR_NODES_S = 30.0
 """Interval at which a run with fewer workers than it wants looks for new nodes, in seconds."""
 _PLACEMENT_S = "20"
@@ -176,7 +176,11 @@ def claim(run: TrainingRun, overwrite: bool) -> dict[str, Any] | None:
 
 
 def _of_another_config(run: TrainingRun, overwrite: bool) -> bool:
-    """Whether the folder holds a run of another config that may be removed. ValueError: it holds what may not be."""
+    """Whether the folder holds a run of another config that may be removed.
+
+    Raises:
+        ValueError: the folder holds something that may not be removed.
+    """
     folder = run.folder
     if not folder.exists(CONFIG):
         if not folder.is_empty():
@@ -196,22 +200,17 @@ def _of_another_config(run: TrainingRun, overwrite: bool) -> bool:
 
 def _differing(saved: dict[str, Any], record: dict[str, Any]) -> list[str]:
     """One line per dotted key whose values differ, except settings that do not change what is learned."""
-    old, new = flat(saved), flat(record)
-    operational = tuple(f"train.{field}" for field in OPERATIONAL)
-
-    def matters(key: str) -> bool:
-        return not any(key == field or key.startswith(field + ".") for field in operational)
-
-    absent = "(absent)"
+    old, new, absent = flat(saved), flat(record), "(absent)"
+    operational = [["train", field] for field in OPERATIONAL]
     return [
         f"{key}: saved {old.get(key, absent)!r}, now {new.get(key, absent)!r}"
         for key in sorted(old.keys() | new.keys())
-        if matters(key) and old.get(key, absent) != new.get(key, absent)
+        if key.split(".")[:2] not in operational and old.get(key, absent) != new.get(key, absent)
     ]
 
 
 def _tracking(tracking: TrackingConfig, folder: RunFolder) -> TrackingConfig:
-    """The tracking of a run; an SQLite file, the default, cannot be on object storage."""
+    """The tracking as the run uses it: switched off on object storage, where the default, an SQLite file, cannot be."""
     for fault in tracking.preflight():
         raise ValueError(f"train.tracking.{fault}")
     uri = tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")

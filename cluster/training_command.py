@@ -25,13 +25,13 @@ from idc.util.units import metric_text
 _EVERY_TRAINING = """The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, the
 input of evaluation, captioning and serving, or of the next stage.
 """
-"""What the help of every training ends with."""
+"""The end of every training's help."""
 
 JobT = TypeVar("JobT", bound=ConfigModel)
 
 
 def with_cluster(job: type[JobT]) -> type[JobT]:
-    """The settings of a training, and ``cluster``, where to run it."""
+    """The config of a training, with the section ``cluster``, which says where to run it."""
     bases: tuple[type[Any], ...] = (OnCluster, job)
     return create_model("Job", __base__=bases, __doc__=job.__doc__)
 
@@ -46,12 +46,12 @@ def train_command(
     """Train what the command line describes; an input that it describes but that is not there is built first.
 
     Args:
-        job_type: of :func:`with_cluster`; it has ``name``, ``runs``, ``train``, ``cluster``.
+        job_type: the config, a result of :func:`with_cluster`; it has ``name``, ``runs``, ``train``, ``cluster``.
         entry: ``"module:function"`` of the training, see :mod:`cluster.train`.
-        doc: of the command.
+        doc: the docstring of the command, shown as its help.
         build: for a config with a section ``build``: the field that names the input's folder, and the
             ``"module:function"`` that builds it, called with the section, the folder, and the runner of chunks.
-        others: what the command does besides, with its own settings (:func:`idc.config.run_form`).
+        others: further forms of the command, with their own settings (:func:`idc.config.run_form`).
     """
     run_form(doc, {partial(_train, entry, build): Form(job_type, note=_EVERY_TRAINING), **others})
 

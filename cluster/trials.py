@@ -57,10 +57,10 @@ class Workspace:
     Attributes:
         folder: the sweep's own.
         store: folder of all steps.
-        cluster: of data jobs.
-        local: without Ray.
+        job: the sweep, inlined; if it is tracked, with the URI of its store.
+        cluster: where data jobs run.
+        local: whether all runs without Ray.
         parent: MLflow run id of the sweep; None if it is not tracked.
-        uri: the MLflow store.
     """
 
     folder: Path
@@ -69,7 +69,6 @@ class Workspace:
     cluster: ClusterConfig
     local: bool
     parent: str | None = None
-    uri: str | None = None
 
 
 def run_step(
@@ -90,8 +89,7 @@ def run_step(
         started = time.monotonic()
         plain = workspace.local or workspace.job.trials.mode == "plain"
         if step.train is not None:
-            tracking = workspace.job.tracking.model_copy(update={"uri": workspace.uri})
-            train = step.train.model_copy(update={"tracking": tracking})
+            train = step.train.model_copy(update={"tracking": workspace.job.tracking})
             result = launch(
                 TrainingRun.in_folder(step.entry, step.payload, train, folder),
                 local=plain,
@@ -175,9 +173,8 @@ class Reporter:
     def track(self, label: str, params: dict[str, Any], scores: dict[str, float], finished: bool) -> None:
         if self.workspace.parent is None:
             return
-        tracking = self.workspace.job.tracking.model_copy(update={"uri": self.workspace.uri})
-        name = f"{self.workspace.job.name}: {label}"
-        tracker = MlflowTracker(tracking, self.workspace.folder, name, self.workspace.parent)
+        job = self.workspace.job
+        tracker = MlflowTracker(job.tracking, self.workspace.folder, f"{job.name}: {label}", self.workspace.parent)
         tracker.params(flat(params))
         tracker.metrics(scores, step=0)
         tracker.end(finished)

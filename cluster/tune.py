@@ -58,7 +58,9 @@ def run_sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, ove
     tracker, finished = Tracker(), False
     if job.tracking.enabled:
         tracker = MlflowTracker(job.tracking, workspace.folder, job.name)
-        workspace = replace(workspace, parent=tracker.run_id, uri=tracker.uri)
+        tracking = job.tracking.model_copy(update={"uri": tracker.uri})
+        inlined = workspace.job.model_copy(update={"tracking": tracking})
+        workspace = replace(workspace, job=inlined, parent=tracker.run_id)
     try:
         tracker.params(flat(job.model_dump(mode="json", exclude={"rows", "note"})))
         plans = plan_table(workspace.job, str(workspace.store)) if job.search is None else []

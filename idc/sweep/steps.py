@@ -82,6 +82,7 @@ def with_evaluation(
     max_tokens: int,
     gpus: float,
     judge: JudgeSection | None = None,
+    questions: Step | None = None,
 ) -> TrialSteps:
     """These steps of a trial, followed by evaluation, baselines and speed of the last one's artifact.
 
@@ -91,6 +92,7 @@ def with_evaluation(
         max_tokens: tokens of the longest caption, for the speed.
         gpus: number of GPUs for captioning; without any it runs on the CPU.
         judge: a language model that judges the captions; None for no judgement.
+        questions: the step whose folder has questions that are put to the captioner; None for no questions.
 
     Raises:
         ValueError: the pairs cannot be read.
@@ -125,7 +127,16 @@ def with_evaluation(
         gpus=gpus,
     )  # fmt: skip
     judged = None if judge is None else _judge_step(judge, evaluation.name, store)
-    return TrialSteps(tuple(work), evaluation, baselines, speed, judged)
+    answers = None
+    if questions is not None:
+        options = {"split": evaluate.split, "speed": evaluate.speed, "device": device}
+        answers = Step(
+            name=f"answers-{fingerprint(last, questions.name, options)[:12]}",
+            entry=f"{__name__}:score_questions",
+            payload={"artifact": artifact, "instructions": f"{store}/{questions.name}", **options},
+            gpus=gpus,
+        )
+    return TrialSteps(tuple(work), evaluation, baselines, speed, judged, answers)
 
 
 def _judge_step(judge: JudgeSection, evaluation: str, store: str) -> Step:
@@ -135,26 +146,6 @@ def _judge_step(judge: JudgeSection, evaluation: str, store: str) -> Step:
         name=f"judge-{fingerprint(evaluation, {**settings, 'prompt': prompt})[:12]}",
         entry=f"{__name__}:judge_captions",
         payload={"job": {**judge.model_dump(mode="json", exclude={"out"}), "evaluation": f"{store}/{evaluation}"}},
-    )
-
-
-def answers_step(
-    trial: TrialConfig, work: Sequence[Step], store: str, *, instructions: str, depends: str, gpus: float
-) -> Step:
-    """The questions of a folder, put to the last step's artifact.
-
-    Args:
-        instructions: their folder, which ``depends`` represents in the step's name.
-        gpus: number of GPUs of the captioner; without any it runs on the CPU.
-    """
-    split, speed = trial.evaluate.split, trial.evaluate.speed
-    last = work[-1].name
-    settings = {"split": split, "speed": speed, "device": "cuda" if gpus else "cpu"}
-    return Step(
-        name=f"answers-{fingerprint(last, depends, settings)[:12]}",
-        entry=f"{__name__}:score_questions",
-        payload={"artifact": f"{store}/{last}/artifact", "instructions": instructions, **settings},
-        gpus=gpus,
     )
 
 
@@ -186,9 +177,9 @@ class TrainingTrial(TrialConfig):
         """The steps of the trial.
 
         Args:
-            entry, models: as of :func:`idc.sweep.steps.train_step`.
+            entry, models: those of :func:`train_step`.
             max_tokens: tokens of the longest caption.
-            inputs, depends: of the training, besides the folders of pairs.
+            inputs, depends: those of :func:`train_step` that the training has besides its folders of pairs.
         """
         section = self.TRAININGS[0]
         job = getattr(self, section)

@@ -88,6 +88,28 @@ def test_a_users_error_is_not_tried_again(ray_session: None, tmp_path: Path) -> 
     assert not (tmp_path / "run" / "result.json").exists()
 
 
+def test_the_settings_of_a_run_are_dumped_once_and_validated_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, calls = TrainConfig.model_validate({**UNTRACKED, "steps": 1}), list[str]()
+    for name in ("model_dump", "model_validate"):
+        real = getattr(TrainConfig, name)
+        monkeypatch.setattr(TrainConfig, name, counted(calls, name, real))
+    run = TrainingRun.in_folder(ENTRY, {}, train, tmp_path / "run")
+    assert not run.is_complete(overwrite=False)
+    launch(run, local=True)
+    assert run.is_complete(overwrite=False)
+    assert calls == ["model_dump", "model_validate"]
+
+
+def counted(calls: list[str], name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        calls.append(name)
+        return real(*args, **kwargs)
+
+    return call
+
+
 def test_a_full_memory_ends_the_run_with_advice_and_is_not_tried_again(tmp_path: Path) -> None:
     attempts = tmp_path / "attempts"
     with pytest.raises(ValueError, match="out of memory on cpu") as caught:

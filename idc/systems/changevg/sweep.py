@@ -7,13 +7,12 @@ Rows that differ in the tuning alone share the guide and the questions. Loads no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from idc.changeimti.config import BuildChangeImtiJob
 from idc.data.store import fingerprint, read_manifest
 from idc.sweep.chain import Step, TrialSection, TrialSteps
-from idc.sweep.steps import TrainingTrial, answers_step, train_step, with_evaluation
+from idc.sweep.steps import TrainingTrial, train_step, with_evaluation
 from idc.systems.changevg.config import ChangeVgJob, GuidedPromptConfig, GuideJob
 from idc.vlm.config import BaseConfig, base_content
 
@@ -103,10 +102,7 @@ class Trial(TrainingTrial):
         )  # fmt: skip
         work.append(tuning)
         longest, gpus = self.changevg.generation.max_new_tokens, self.changevg.train.gpus_per_worker
-        shared = with_evaluation(self, work, store, max_tokens=longest, gpus=gpus)
-        asked = f"{store}/{questions.name}"
-        answers = answers_step(self, work, store, instructions=asked, depends=questions.name, gpus=gpus)
-        return replace(shared, answers=answers)
+        return with_evaluation(self, work, store, max_tokens=longest, gpus=gpus, questions=questions)
 
 
 def _questions_step(trial: Trial, content: str) -> Step:
