@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 from pydantic import create_model
 
 from cluster.config import OnCluster
-from idc.config import Cli, ConfigError, ConfigModel, refuse, run_form
+from idc.config import Cli, ConfigError, refuse, run_form
 from idc.data.files import join
 from idc.data.remote_copies import check_writable
 from idc.next_command import after_training
+from idc.training.config import TrainingJob
 from idc.util.command_forms import Form
 from idc.util.program import as_started
 from idc.util.units import metric_text
@@ -27,7 +28,7 @@ input of evaluation, captioning and serving, or of the next stage.
 """
 """The end of every training's help."""
 
-JobT = TypeVar("JobT", bound=ConfigModel)
+JobT = TypeVar("JobT", bound=TrainingJob)
 
 
 def with_cluster(job: type[JobT]) -> type[JobT]:
@@ -37,8 +38,7 @@ def with_cluster(job: type[JobT]) -> type[JobT]:
 
 
 def train_command(
-    job_type: type[ConfigModel],
-    entry: str,
+    job_type: type[TrainingJob],
     doc: str | None,
     build: tuple[str, str] | None = None,
     others: Mapping[Callable[[Cli[Any]], None], Form] = {},
@@ -46,17 +46,16 @@ def train_command(
     """Train what the command line describes; an input that it describes but that is not there is built first.
 
     Args:
-        job_type: the config, a result of :func:`with_cluster`; it has ``name``, ``runs``, ``train``, ``cluster``.
-        entry: ``"module:function"`` of the training, see :mod:`cluster.train`.
+        job_type: the config, a result of :func:`with_cluster`; it also has ``train``.
         doc: the docstring of the command, shown as its help.
         build: for a config with a section ``build``: the field that names the input's folder, and the
             ``"module:function"`` that builds it, called with the section, the folder, and the runner of chunks.
         others: further forms of the command, with their own settings (:func:`idc.config.run_form`).
     """
-    run_form(doc, {partial(_train, entry, build): Form(job_type, note=_EVERY_TRAINING), **others})
+    run_form(doc, {partial(_train, build): Form(job_type, note=_EVERY_TRAINING), **others})
 
 
-def _train(entry: str, build: tuple[str, str] | None, args: Cli[Any]) -> None:
+def _train(build: tuple[str, str] | None, args: Cli[Any]) -> None:
     from cluster.preflight import Requirements, training_workers
     from cluster.session import run_chunks, session
     from cluster.train import TrainingRun, launch
@@ -67,7 +66,7 @@ def _train(entry: str, build: tuple[str, str] | None, args: Cli[Any]) -> None:
     needed = Requirements(job, [training_workers(job.train)], job.runs)
     try:
         check_writable(job.runs, "runs")
-        training = TrainingRun.in_folder(entry, payload, job.train, run_dir)
+        training = TrainingRun.in_folder(job.ENTRY, payload, job.train, run_dir)
         complete = training.is_complete(args.overwrite)
         with ExitStack() as sessions:
 
@@ -93,4 +92,4 @@ def _train(entry: str, build: tuple[str, str] | None, args: Cli[Any]) -> None:
         f"{job.name}: {result['steps']} steps, {result['seconds_per_step']:.3g} s each, best at "
         f"{result['best_step']}; validation {metrics or '(none)'}; artifact {join(run_dir, 'artifact')}"
     )
-    print(f"next: {after_training(entry, job, join(run_dir, 'artifact'))}")
+    print(f"next: {after_training(job.ENTRY, job, join(run_dir, 'artifact'))}")

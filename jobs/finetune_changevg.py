@@ -31,7 +31,7 @@ def score_command(args: Cli[ScoreGuideJob]) -> None:
 @command
 def main() -> None:
     scores = Form(ScoreGuideJob, "out", overwrite=False)
-    train_command(Job, "idc.systems.changevg.tuning:train", __doc__, others={score_command: scores})
+    train_command(Job, __doc__, others={score_command: scores})
 
 
 if __name__ == "__main__":

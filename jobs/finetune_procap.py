@@ -16,7 +16,7 @@ Job = with_cluster(FinetuneJob)
 
 def main() -> None:
     build = ("procedures", "idc.systems.procap.procedures.build:build")
-    train_command(Job, "idc.systems.procap.task:finetune", __doc__, build)
+    train_command(Job, __doc__, build)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ Job = with_cluster(SftJob)
 
 
 def main() -> None:
-    train_command(Job, "idc.systems.sft.task:train", __doc__)
+    train_command(Job, __doc__)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ Job = with_cluster(PretrainJob)
 
 
 def main() -> None:
-    train_command(Job, "idc.systems.namc.task:pretrain", __doc__)
+    train_command(Job, __doc__)
 
 
 if __name__ == "__main__":

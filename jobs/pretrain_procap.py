@@ -50,8 +50,7 @@ def procedures_command(args: Cli[ProceduresJob]) -> None:
 @command
 def main() -> None:
     procedures = ("procedures", "idc.systems.procap.procedures.build:build")
-    entry = "idc.systems.procap.task:pretrain"
-    train_command(Job, entry, __doc__, procedures, {procedures_command: Form(ProceduresJob, "only")})
+    train_command(Job, __doc__, procedures, {procedures_command: Form(ProceduresJob, "only")})
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ Job = with_cluster(AdpoJob)
 
 
 def main() -> None:
-    train_command(Job, "idc.systems.adpo.task:train", __doc__)
+    train_command(Job, __doc__)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ Job = with_cluster(TrainPairEncoderJob)
 
 
 def main() -> None:
-    train_command(Job, "idc.vision.pair_encoder.task:train", __doc__)
+    train_command(Job, __doc__)
 
 
 if __name__ == "__main__":

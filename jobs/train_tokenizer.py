@@ -14,7 +14,7 @@ Job = with_cluster(TrainTokenizerJob)
 
 
 def main() -> None:
-    train_command(Job, "idc.vision.tokenizer.task:train", __doc__)
+    train_command(Job, __doc__)
 
 
 if __name__ == "__main__":

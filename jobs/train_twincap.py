@@ -13,7 +13,7 @@ Job = with_cluster(TwinCapJob)
 
 
 def main() -> None:
-    train_command(Job, "idc.systems.twincap.task:train", __doc__)
+    train_command(Job, __doc__)
 
 
 if __name__ == "__main__":

@@ -155,7 +155,7 @@ def artifact(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
     job = world.finetune({"train.steps": 30})
     payload = job.model_dump(mode="json", exclude={"train"})
     folder = tmp_path_factory.mktemp("captioner") / "run"
-    launch(TrainingRun.in_folder("idc.systems.procap.task:finetune", payload, job.train, folder), local=True)
+    launch(TrainingRun.in_folder(job.ENTRY, payload, job.train, folder), local=True)
     return str(folder / "artifact")
 
 

@@ -12,7 +12,7 @@ Job = with_cluster(DifferenceNetJob)
 
 
 def main() -> None:
-    train_command(Job, "idc.systems.difference_net.task:train", __doc__)
+    train_command(Job, __doc__)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def test_a_training_split_without_captions_is_one_line(tmp_path: Path) -> None:
     pairs = [ChangePair(split, GREY, GREY, texts, None, split) for split, texts in captions.items()]
     job = tiny_job(write_rows(tmp_path / "pairs", pairs))
     settings = job.model_dump(mode="json", exclude={"train"})
-    run = TrainingRun.in_folder("idc.systems.twincap.task:train", settings, job.train, tmp_path / "run")
+    run = TrainingRun.in_folder(job.ENTRY, settings, job.train, tmp_path / "run")
     with pytest.raises(ValueError, match=r"^no pair of the split 'train' in .*pairs has a caption"):
         launch(run, local=True)
 

@@ -76,9 +76,7 @@ class Trial(TrainingTrial):
             yield "more_pairs: the questions are of `pairs` alone; leave it out, or take until=guide"
 
     def steps(self, store: str) -> TrialSteps:
-        alone = self.training_steps(
-            store, "idc.systems.changevg.task:train", self.guide.model.decoder.max_length, models=("start",)
-        )
+        alone = self.training_steps(store, self.guide.model.decoder.max_length, models=("start",))
         if self.until == "guide":
             return alone
         guide: str | None = None
@@ -91,7 +89,6 @@ class Trial(TrainingTrial):
             work.append(training)
         tuning = train_step(
             "changevg",
-            "idc.systems.changevg.tuning:train",
             self.changevg,
             {
                 "pairs": f"{store}/{questions.name}", "more_pairs": [], "guide": guide, "regions": None,

@@ -69,10 +69,8 @@ class World:
 
 def start(job: Any, run_dir: Path) -> dict[str, Any]:
     """Train by the job of any system, without Ray."""
-    stage = {"PretrainJob": "pretrain", "FinetuneJob": "finetune"}.get(type(job).__name__, "train")
-    entry = f"{type(job).__module__.removesuffix('.config')}.task:{stage}"
     payload = job.model_dump(mode="json", exclude={"train"})
-    return launch(TrainingRun.in_folder(entry, payload, job.train, run_dir), local=True)
+    return launch(TrainingRun.in_folder(job.ENTRY, payload, job.train, run_dir), local=True)
 
 
 def make_world(folder: Path) -> World:
