@@ -46,13 +46,13 @@ def train_command(
     """Train what the command line describes; an input that it describes but that is not there is built first.
 
     Args:
-        job_type: the config, a result of :func:`with_cluster`; it also has ``train``.
+        job_type: the config of the training, which gets the section ``cluster``.
         doc: the docstring of the command, shown as its help.
         build: for a config with a section ``build``: the field that names the input's folder, and the
             ``"module:function"`` that builds it, called with the section, the folder, and the runner of chunks.
         others: further forms of the command, with their own settings (:func:`idc.config.run_form`).
     """
-    run_form(doc, {partial(_train, build): Form(job_type, note=_EVERY_TRAINING), **others})
+    run_form(doc, {partial(_train, build): Form(with_cluster(job_type), note=_EVERY_TRAINING), **others})
 
 
 def _train(build: tuple[str, str] | None, args: Cli[Any]) -> None:
