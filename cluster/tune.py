@@ -24,7 +24,6 @@ from cluster.tracking import MlflowTracker, flat
 from cluster.train import FATAL_ERRORS
 from cluster.trials import LOST, Reporter, Workspace, failure_of, run_step, run_trial, tune_trials
 from idc.data.store import fingerprint
-from idc.sweep.chain import train_sections
 from idc.sweep.config import STEPS, TOKENS_PER_SECOND, RowConfig, SweepJob
 from idc.sweep.plan import TrialPlan, plan_table, plan_trial, spread_out
 from idc.sweep.search import SearchConfig
@@ -330,4 +329,4 @@ def _watched_steps(workspace: Workspace, search: SearchConfig) -> int | None:
     """Number of steps of the last training; None if it is given in epochs."""
     settings = search.expand({key: dimension.ends()[0] for key, dimension in search.space.items()})
     trial = workspace.job.trial(settings, workspace.job.seeds[0])
-    return train_sections(trial)[f"{trial.SEARCHED}.train"].steps
+    return trial.loops[trial.SEARCHED].steps
