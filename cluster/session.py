@@ -42,9 +42,7 @@ _LOCAL = {
 
 
 @contextmanager
-def session(
-    config: ClusterConfig | None = None, needed: Requirements | None = None, local: bool = False
-) -> Iterator[None]:
+def session(config: ClusterConfig, needed: Requirements | None = None, local: bool = False) -> Iterator[None]:
     """Context manager: Ray, connected; with ``local`` none.
 
     In order of precedence: the Ray that this process is connected to; the cluster at ``config.address`` or
@@ -60,7 +58,7 @@ def session(
             cannot start.
         ConnectionError: there is no cluster at the address.
     """
-    config, needed = config or ClusterConfig(), needed or Requirements()
+    needed = needed or Requirements()
     if local:
         check_machine(needed.bundles)
         yield
@@ -94,8 +92,8 @@ def session(
 
 
 def _processes_of_workers() -> list[psutil.Process]:
-    """Those that the raylet of a local Ray has started. Some outlive it, such as the controller of a training of which
-    a worker was killed."""
+    """The processes that the raylet of a local Ray has started. Some outlive it, such as the controller of a training
+    of which a worker was killed."""
     raylets = [child for child in psutil.Process().children() if child.name() == "raylet"]
     return [process for raylet in raylets for process in raylet.children(recursive=True)]
 
@@ -164,8 +162,9 @@ def run_chunks(
     :func:`idc.data.pipeline.run_local`.
 
     Args:
-        job: its config, whose inputs every node of a cluster must see.
-        processes: with ``local``, as :func:`idc.data.pipeline.run_local`; on Ray the stages' concurrency counts.
+        job: the config of the job, whose inputs every node of a cluster must see.
+        processes: as in :func:`idc.data.pipeline.run_local`, with ``local`` only; on Ray the concurrency of the stages
+            counts.
     """
     pending = folder.pending()
     if local or not pending:
@@ -189,5 +188,5 @@ def _choose_auth(config: ClusterConfig) -> None:
 
 @cache
 def _own_token() -> str:
-    """One for all sessions of this process, as Ray reads it once."""
+    """The token of all sessions of this process, because Ray reads it once."""
     return secrets.token_hex(32)

@@ -7,15 +7,15 @@ config (config.json), the command and commit that started it last (origin.json) 
 
 from __future__ import annotations
 
-import importlib
-import json
 import os
 import signal
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from cluster.tracking import MlflowTracker, flat
@@ -41,7 +41,7 @@ FATAL_ERRORS = (
     NotImplementedError,
     AssertionError,
 )
-"""Errors that a restart would only repeat: the run ends."""
+"""Errors that a restart would only repeat; they end the run."""
 
 _OUT_OF_MEMORY = (
     "out of memory",
@@ -51,7 +51,7 @@ _OUT_OF_MEMORY = (
     "bad_alloc",
     "not enough memory",
 )
-"""Parts of the messages of a full memory: of CUDA, cuBLAS, torch's CPU allocator and C++, in lower case."""
+"""Parts, in lower case, of the messages with which CUDA, cuBLAS, torch's CPU allocator and C++ report a full memory."""
 _LOOK_FOR_NODES_S = 30.0
 """Interval at which a run with fewer workers than it wants looks for new nodes, in seconds."""
 _PLACEMENT_S = "20"
@@ -59,12 +59,50 @@ _PLACEMENT_S = "20"
 for as many workers as the nodes that are left can take."""
 
 
+@dataclass(frozen=True)
+class TrainingRun:
+    """What a run is: made once by the command, and sent to the workers as it is.
+
+    Attributes:
+        entry: ``"module:function"`` of the training.
+        payload: argument of the entry: the resolved config of the job, JSON-able, also with ``train``. With ``entry``
+            it is the run's identity.
+        train: the settings of the loop.
+        folder: the run's folder, on storage that all workers see.
+    """
+
+    entry: str
+    payload: dict[str, Any]
+    train: TrainConfig
+    folder: RunFolder
+
+    @classmethod
+    def in_folder(cls, entry: str, payload: dict[str, Any], train: TrainConfig, path: Path | str) -> TrainingRun:
+        """The run of a config without its ``train``, in a folder that is a path or a URI of object storage."""
+        whole = {**payload, "train": train.model_dump(mode="json")}
+        return cls(entry, whole, train, RunFolder(path, train.storage_patience_s))
+
+    @property
+    def name(self) -> str:
+        """The run's name in the tracker."""
+        return self.folder.location.name
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The run's identity, as its folder keeps it."""
+        return {"entry": self.entry, **self.payload}
+
+    def is_complete(self, overwrite: bool) -> bool:
+        """Whether :func:`launch` would do nothing. Reads only, and needs no Ray.
+
+        Raises:
+            ValueError: as :func:`launch`, if the folder holds something else.
+        """
+        return not _of_another_config(self, overwrite) and self.folder.exists(RESULT)
+
+
 def launch(
-    entry: str,
-    payload: dict[str, Any],
-    train: TrainConfig,
-    run_dir: Path | str,
-    name: str | None = None,
+    run: TrainingRun,
     *,
     local: bool = False,
     overwrite: bool = False,
@@ -75,9 +113,6 @@ def launch(
     """Run a training to its end, or continue it from its newest checkpoint.
 
     Args:
-        payload: the resolved job config, JSON-able; with ``entry`` and ``train`` it is the run's identity.
-        run_dir: the run's folder, on storage that all workers see: a path, or a URI of object storage.
-        name: the run's name in the tracker; default is the folder's name.
         local: in this process, without Ray.
         overwrite: remove a run of another config that is there.
         parent: MLflow id of the run that this one is shown under.
@@ -92,122 +127,103 @@ def launch(
             only repeat.
         Unreachable: object storage did not answer for ``train.storage_patience_s``.
     """
-    run, record = RunFolder(run_dir, train.storage_patience_s), _record(entry, payload, train)
-    name = name or run.location.name
-    if local and train.num_workers > 1:
-        raise ValueError(f"train.num_workers={train.num_workers} needs Ray; without it (--local) set it to 1")
-    train = train.model_copy(update={"tracking": _tracking(train.tracking, run)})
-    done = claim(run, record, overwrite)
-    if done is not None:
-        logs.event("done_before", f"run {name} is complete ({run}), nothing to do", run=name)
+    if local and run.train.num_workers > 1:
+        raise ValueError(f"train.num_workers={run.train.num_workers} needs Ray; without it (--local) set it to 1")
+    train = run.train.model_copy(update={"tracking": _tracking(run.train.tracking, run.folder)})
+    run = replace(run, train=train)
+    if (done := claim(run, overwrite)) is not None:
+        logs.event("done_before", f"run {run.name} is complete ({run.folder}), nothing to do", run=run.name)
         return {**done, "done_before": True}
-    logs.bind(run=name)
+    logs.bind(run=run.name)
     tracker, finished = Tracker(), False
     try:
         if train.tracking.enabled:
-            tracker = MlflowTracker(train.tracking, run.local, name, parent)
-        tracker.params(flat(record))
+            tracker = MlflowTracker(train.tracking, run.folder.local, run.name, parent)
+        tracker.params(flat(run.record))
         if local:
             from idc.training.context import LocalContext
 
             tracker.watch = watch
-            context = LocalContext(
-                run.local, keep_last=train.keep_last, use_gpu=train.gpus_per_worker > 0, tracker=tracker
-            )
-            with _fatal_errors_noted(run):
-                run_rank(entry, record, train, run, context)
+            use_gpu = train.gpus_per_worker > 0
+            context = LocalContext(run.folder.local, keep_last=train.keep_last, use_gpu=use_gpu, tracker=tracker)
+            with _fatal_errors_noted(run.folder):
+                run_rank(run, context)
         else:
-            tracked = tracker.run_id if isinstance(tracker, MlflowTracker) else None
-            _run_on_ray(entry, record, train, run, name, callbacks, tracked)
+            _run_on_ray(run, callbacks, tracker.run_id if isinstance(tracker, MlflowTracker) else None)
         finished = True
     finally:
         tracker.end(finished)
         logs.bind(run=None)
-    return {**run.read(RESULT), "done_before": False}
+    return {**run.folder.read(RESULT), "done_before": False}
 
 
-def is_complete(
-    entry: str, payload: dict[str, Any], train: TrainConfig, run_dir: Path | str, *, overwrite: bool = False
-) -> bool:
-    """Whether :func:`launch` would do nothing. Reads only, and needs no Ray.
-
-    Raises:
-        ValueError: as :func:`launch`, if its folder holds something else.
-    """
-    run = RunFolder(run_dir, train.storage_patience_s)
-    differing = _of_another_config(run, _record(entry, payload, train), overwrite)
-    return not differing and run.exists(RESULT)
-
-
-def _record(entry: str, payload: dict[str, Any], train: TrainConfig) -> dict[str, Any]:
-    record: dict[str, Any] = json.loads(json.dumps({"entry": entry, **payload, "train": train.model_dump(mode="json")}))
-    return record
-
-
-def claim(run: RunFolder, record: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
+def claim(run: TrainingRun, overwrite: bool) -> dict[str, Any] | None:
     """Return the result of the run in its folder if it is complete; otherwise claim the folder for this run.
 
     Raises:
         ValueError: if another run is there, unless an error ended it before its first checkpoint.
     """
-    if _of_another_config(run, record, overwrite):
-        run.clear(last=CONFIG)
-    elif run.exists(RESULT):
-        result: dict[str, Any] = run.read(RESULT)
+    folder = run.folder
+    if _of_another_config(run, overwrite):
+        folder.clear(last=CONFIG)
+    elif folder.exists(RESULT):
+        result: dict[str, Any] = folder.read(RESULT)
         return result
-    run.remove(FATAL)
-    run.write(CONFIG, record)
-    run.write(ORIGIN, {"command": command_line(), "commit": commit()})
+    folder.remove(FATAL)
+    folder.write(CONFIG, run.record)
+    folder.write(ORIGIN, {"command": command_line(), "commit": commit()})
     return None
 
 
-def _of_another_config(run: RunFolder, record: dict[str, Any], overwrite: bool) -> bool:
-    """Whether the folder holds a run of another config that may be removed. ValueError: it holds what may not be."""
-    if not run.exists(CONFIG):
-        if not run.is_empty():
-            raise ValueError(f"{run} is not empty and not a training run (it has no {CONFIG}); take another run name")
+def _of_another_config(run: TrainingRun, overwrite: bool) -> bool:
+    """Whether the folder holds a run of another config that may be removed.
+
+    Raises:
+        ValueError: the folder holds something that may not be removed.
+    """
+    folder = run.folder
+    if not folder.exists(CONFIG):
+        if not folder.is_empty():
+            raise ValueError(
+                f"{folder} is not empty and not a training run (it has no {CONFIG}); take another run name"
+            )
         return False
-    differing = _differing(run.read(CONFIG), record)
-    nothing_to_lose = run.exists(FATAL) and not run.exists(CHECKPOINTS)
+    differing = _differing(folder.read(CONFIG), run.record)
+    nothing_to_lose = folder.exists(FATAL) and not folder.exists(CHECKPOINTS)
     if differing and not overwrite and not nothing_to_lose:
         shown = "\n  ".join(differing[:12])
         raise ValueError(
-            f"{run} holds a run of another config; take another run name, or --overwrite it. Differing:\n  {shown}"
+            f"{folder} holds a run of another config; take another run name, or --overwrite it. Differing:\n  {shown}"
         )
     return bool(differing)
 
 
 def _differing(saved: dict[str, Any], record: dict[str, Any]) -> list[str]:
     """One line per dotted key whose values differ, except settings that do not change what is learned."""
-    old, new = flat(saved), flat(record)
-    operational = tuple(f"train.{field}" for field in OPERATIONAL)
-
-    def matters(key: str) -> bool:
-        return not any(key == field or key.startswith(field + ".") for field in operational)
-
-    absent = "(absent)"
+    old, new, absent = flat(saved), flat(record), "(absent)"
+    operational = [["train", field] for field in OPERATIONAL]
     return [
         f"{key}: saved {old.get(key, absent)!r}, now {new.get(key, absent)!r}"
         for key in sorted(old.keys() | new.keys())
-        if matters(key) and old.get(key, absent) != new.get(key, absent)
+        if key.split(".")[:2] not in operational and old.get(key, absent) != new.get(key, absent)
     ]
 
 
-def _tracking(tracking: TrackingConfig, run: RunFolder) -> TrackingConfig:
-    """The tracking of a run; an SQLite file, the default, cannot be on object storage."""
+def _tracking(tracking: TrackingConfig, folder: RunFolder) -> TrackingConfig:
+    """The tracking as the run uses it: switched off on object storage, where the default, an SQLite file, cannot be."""
     for fault in tracking.preflight():
         raise ValueError(f"train.tracking.{fault}")
     uri = tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")
-    enabled = tracking.enabled and bool(uri or run.local)
+    enabled = tracking.enabled and bool(uri or folder.local)
     if enabled != tracking.enabled:
-        text = f"{run} is not tracked in MLflow; train.tracking.uri sets a server"
+        text = f"{folder} is not tracked in MLflow; train.tracking.uri sets a server"
         logs.event("not_tracked", text, "warning")
     if uri and secret_fault(uri) is not None:
         uri = None  # it is written nowhere; workers read it from their own environment
     return tracking.model_copy(update={"uri": uri, "enabled": enabled})
 
 
-def run_rank(entry: str, record: dict[str, Any], train: TrainConfig, run: RunFolder, context: Context) -> None:
+def run_rank(run: TrainingRun, context: Context) -> None:
     """Run the entry on one rank; rank 0 writes the result.
 
     Raises:
@@ -217,32 +233,22 @@ def run_rank(entry: str, record: dict[str, Any], train: TrainConfig, run: RunFol
 
     from idc.training.context import stored
 
-    torch.manual_seed(train.seed)
-    module, _, function = entry.partition(":")
-    payload = {key: value for key, value in record.items() if key != "entry"}
-    with stored(context, run):
+    torch.manual_seed(run.train.seed)
+    with stored(context, run.folder):
         try:
-            result = getattr(importlib.import_module(module), function)(payload, context)
+            result = resolve_name(run.entry)(run.payload, context)
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
-                raise ValueError(out_of_memory_advice(train, str(context.device), error)) from error
+                raise ValueError(out_of_memory_advice(run.train, str(context.device), error)) from error
             raise
         artifact = context.run_dir / "artifact"
         if context.rank == 0 and artifact.exists():
             context.tracker.artifacts(artifact, "artifact")
     if context.rank == 0:
-        run.write(RESULT, {**result, "run_dir": str(run)})
+        run.folder.write(RESULT, {**result, "run_dir": str(run.folder)})
 
 
-def _run_on_ray(
-    entry: str,
-    record: dict[str, Any],
-    train: TrainConfig,
-    run: RunFolder,
-    name: str,
-    callbacks: Sequence[Any] = (),
-    tracked: str | None = None,
-) -> None:
+def _run_on_ray(run: TrainingRun, callbacks: Sequence[Any], tracked: str | None) -> None:
     """Train on Ray Train; ``tracked`` is the id of the MLflow run."""
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", _PLACEMENT_S)
     os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # relative paths of the payload stay valid in the workers
@@ -250,20 +256,14 @@ def _run_on_ray(
     import ray.train
     from ray.train.torch import TorchConfig, TorchTrainer
 
+    train = run.train
     resources = {"CPU": float(train.cpus_per_worker)}
     if train.gpus_per_worker:
         resources["GPU"] = train.gpus_per_worker
     workers: Any = train.num_workers if train.min_workers is None else (train.min_workers, train.num_workers)
     trainer = TorchTrainer(
         _worker,
-        train_loop_config={
-            "entry": entry,
-            "record": record,
-            "train": train.model_dump(mode="json"),
-            "run": run,
-            "name": name,
-            "tracked": tracked,
-        },
+        train_loop_config={"run": run, "tracked": tracked},
         torch_config=TorchConfig(backend="nccl" if train.gpus_per_worker else "gloo"),
         scaling_config=ray.train.ScalingConfig(  # type: ignore[call-arg]  # mypy sees the class of Train V1
             num_workers=workers,
@@ -272,23 +272,23 @@ def _run_on_ray(
             resources_per_worker=resources,
         ),
         run_config=ray.train.RunConfig(  # type: ignore[call-arg]  # mypy sees the class of Train V1
-            name=name,
+            name=run.name,
             storage_path=str(scratch_root() / "ray-train"),  # of Train's marker; the context stores the checkpoints
             failure_config=ray.train.FailureConfig(max_failures=train.max_failures),
             logging_config=ray.train.LoggingConfig(log_level="CRITICAL"),  # errors: by _worker, once
-            callbacks=[*callbacks, _memory_watch(run, train)],
+            callbacks=[*callbacks, _memory_watch(run)],
         ),
     )
     try:
         with _interrupts_restored():
             trainer.fit()
     except ray.train.TrainingFailedError:
-        if not run.exists(FATAL):
+        if not run.folder.exists(FATAL):
             raise
     except ray.exceptions.OutOfMemoryError as error:  # Ray killed the run's controller
         raise ValueError(out_of_memory_advice(train, "the controller's node", error)) from None
-    if run.exists(FATAL):
-        fatal = run.read(FATAL)
+    if run.folder.exists(FATAL):
+        fatal = run.folder.read(FATAL)
         if fatal["type"] == "ValueError":  # the user's; as without Ray, one line is enough
             raise ValueError(fatal["message"])
         logs.event("failed", fatal["traceback"], "error")
@@ -307,7 +307,7 @@ def _interrupts_restored() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-def _memory_watch(run: RunFolder, train: TrainConfig) -> Any:
+def _memory_watch(run: TrainingRun) -> Any:
     """A callback of the controller: the run ends if Ray killed a worker because its node ran out of memory."""
     import ray.exceptions
     import ray.train
@@ -317,14 +317,14 @@ def _memory_watch(run: RunFolder, train: TrainConfig) -> Any:
             for rank, error in worker_exceptions.items():
                 killed = getattr(error, "health_check_failure", error)
                 if isinstance(killed, ray.exceptions.OutOfMemoryError):
-                    message = out_of_memory_advice(train, f"the node of rank {rank}", killed)
-                    run.write(FATAL, {"type": "ValueError", "message": message, "traceback": str(killed)})
+                    message = out_of_memory_advice(run.train, f"the node of rank {rank}", killed)
+                    run.folder.write(FATAL, {"type": "ValueError", "message": message, "traceback": str(killed)})
 
     return MemoryWatch()
 
 
 @contextmanager
-def _fatal_errors_noted(run: RunFolder) -> Iterator[None]:
+def _fatal_errors_noted(folder: RunFolder) -> Iterator[None]:
     """Write an error that a restart would repeat into the run's folder."""
     try:
         yield
@@ -333,19 +333,18 @@ def _fatal_errors_noted(run: RunFolder) -> Iterator[None]:
     except FATAL_ERRORS as error:
         message, trace = redacted(str(error)), redacted(traceback.format_exc())
         with suppress(OSError, Unreachable):  # then the run is restarted in vain, up to train.max_failures times
-            run.write(FATAL, {"type": type(error).__name__, "message": message, "traceback": trace})
+            folder.write(FATAL, {"type": type(error).__name__, "message": message, "traceback": trace})
         raise
 
 
 def _worker(config: dict[str, Any]) -> None:
-    run: RunFolder = config["run"]
-    if run.exists(FATAL):
+    run: TrainingRun = config["run"]
+    if run.folder.exists(FATAL):
         return  # restarted after a fatal error: end the run, the driver reports it
-    train = TrainConfig.model_validate(config["train"])
-    context = _ray_context(run.local, train, config["name"], config["tracked"])
+    context = _ray_context(run, config["tracked"])
     try:
-        with _fatal_errors_noted(run):
-            run_rank(config["entry"], config["record"], train, run, context)
+        with _fatal_errors_noted(run.folder):
+            run_rank(run, context)
     except Exception as error:
         if isinstance(error, Unreachable) or not isinstance(error, FATAL_ERRORS):
             text = f"rank {context.rank} failed, {type(error).__name__}: {str(error).partition(chr(10))[0]}"
@@ -355,8 +354,8 @@ def _worker(config: dict[str, Any]) -> None:
         context.tracker.flush()
 
 
-def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, tracked: str | None) -> Any:
-    """The context of this Ray Train worker; ``run_dir`` is None on object storage, ``tracked`` the MLflow run's id."""
+def _ray_context(run: TrainingRun, tracked: str | None) -> Any:
+    """The context of this Ray Train worker; ``tracked`` is the id of the MLflow run."""
     import ray.train
     import ray.train.torch
 
@@ -364,10 +363,10 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, tracked: s
 
     worker = ray.train.get_context()
     rank = worker.get_world_rank()
-    logs.bind(run=name, rank=rank)
+    logs.bind(run=run.name, rank=rank)
     tracker = Tracker()
     if tracked is not None and rank == 0:  # a restarted worker does not depend on the server
-        tracker = MlflowTracker(train.tracking, run_dir, name, run_id=tracked)
+        tracker = MlflowTracker(run.train.tracking, run.folder.local, run.name, run_id=tracked)
 
     class RayContext(Context):
         """A rank of a Ray Train run, that also reports the metrics to Ray Train and knows which nodes will be lost."""
@@ -386,7 +385,7 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, tracked: s
             return self.announced != before
 
     device, world_size = ray.train.torch.get_device(), worker.get_world_size()
-    return RayContext(run_dir or Path(), rank, world_size, device, tracker, train.keep_last)
+    return RayContext(run.folder.local or Path(), rank, world_size, device, tracker, run.train.keep_last)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

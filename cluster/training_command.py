@@ -5,19 +5,20 @@ Nothing of Ray or torch is loaded before the parse.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from pydantic import create_model
 
 from cluster.config import OnCluster
-from idc.config import Cli, ConfigError, ConfigModel, refuse, run_form
+from idc.config import Cli, ConfigError, refuse, run_form
 from idc.data.files import join
 from idc.data.remote_copies import check_writable
 from idc.next_command import after_training
+from idc.training.config import TrainingJob
 from idc.util.command_forms import Form
 from idc.util.program import as_started
 from idc.util.units import metric_text
@@ -25,20 +26,19 @@ from idc.util.units import metric_text
 _EVERY_TRAINING = """The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, the
 input of evaluation, captioning and serving, or of the next stage.
 """
-"""What the help of every training ends with."""
+"""The end of every training's help."""
 
-JobT = TypeVar("JobT", bound=ConfigModel)
+JobT = TypeVar("JobT", bound=TrainingJob)
 
 
 def with_cluster(job: type[JobT]) -> type[JobT]:
-    """The settings of a training, and ``cluster``, where to run it."""
+    """The config of a training, with the section ``cluster``, which says where to run it."""
     bases: tuple[type[Any], ...] = (OnCluster, job)
     return create_model("Job", __base__=bases, __doc__=job.__doc__)
 
 
 def train_command(
-    job_type: type[ConfigModel],
-    entry: str,
+    job_type: type[TrainingJob],
     doc: str | None,
     build: tuple[str, str] | None = None,
     others: Mapping[Callable[[Cli[Any]], None], Form] = {},
@@ -46,28 +46,28 @@ def train_command(
     """Train what the command line describes; an input that it describes but that is not there is built first.
 
     Args:
-        job_type: of :func:`with_cluster`; it has ``name``, ``runs``, ``train``, ``cluster``.
-        entry: ``"module:function"`` of the training, see :func:`cluster.train.launch`.
-        doc: of the command.
+        job_type: the config of the training, which gets the section ``cluster``.
+        doc: the docstring of the command, shown as its help.
         build: for a config with a section ``build``: the field that names the input's folder, and the
             ``"module:function"`` that builds it, called with the section, the folder, and the runner of chunks.
-        others: what the command does besides, with its own settings (:func:`idc.config.run_form`).
+        others: further forms of the command, with their own settings (:func:`idc.config.run_form`).
     """
-    run_form(doc, {partial(_train, entry, build): Form(job_type, note=_EVERY_TRAINING), **others})
+    run_form(doc, {partial(_train, build): Form(with_cluster(job_type), note=_EVERY_TRAINING), **others})
 
 
-def _train(entry: str, build: tuple[str, str] | None, args: Cli[Any]) -> None:
+def _train(build: tuple[str, str] | None, args: Cli[Any]) -> None:
     from cluster.preflight import Requirements, training_workers
     from cluster.session import run_chunks, session
-    from cluster.train import is_complete, launch
+    from cluster.train import TrainingRun, launch
 
     job: Any = args.config
-    train, run_dir = job.train, join(job.runs, job.name)
     payload = job.model_dump(mode="json", exclude={"train", "cluster"})
-    needed = Requirements(job, [training_workers(train)], job.runs)
+    run_dir = join(job.runs, job.name)
+    needed = Requirements(job, [training_workers(job.train)], job.runs)
     try:
         check_writable(job.runs, "runs")
-        complete = is_complete(entry, payload, train, run_dir, overwrite=args.overwrite)
+        training = TrainingRun.in_folder(job.ENTRY, payload, job.train, run_dir)
+        complete = training.is_complete(args.overwrite)
         with ExitStack() as sessions:
 
             def connect() -> None:  # as late as possible: a folder that holds something else is refused without Ray
@@ -79,11 +79,10 @@ def _train(entry: str, build: tuple[str, str] | None, args: Cli[Any]) -> None:
 
             if build is not None and job.build is not None:
                 folder, builder = build
-                module, _, function = builder.partition(":")
-                getattr(importlib.import_module(module), function)(job.build, getattr(job, folder), run)
+                resolve_name(builder)(job.build, getattr(job, folder), run)
             if not complete:
                 connect()
-            result = launch(entry, payload, train, run_dir, local=args.local, overwrite=args.overwrite)
+            result = launch(training, local=args.local, overwrite=args.overwrite)
     except ConfigError as error:
         refuse(error.errors)
     except (ValueError, OSError) as error:
@@ -93,4 +92,4 @@ def _train(entry: str, build: tuple[str, str] | None, args: Cli[Any]) -> None:
         f"{job.name}: {result['steps']} steps, {result['seconds_per_step']:.3g} s each, best at "
         f"{result['best_step']}; validation {metrics or '(none)'}; artifact {join(run_dir, 'artifact')}"
     )
-    print(f"next: {after_training(entry, job, join(run_dir, 'artifact'))}")
+    print(f"next: {after_training(job.ENTRY, job, join(run_dir, 'artifact'))}")

@@ -7,7 +7,6 @@ it, and an interrupted sweep resumes: finished trials are not repeated, a traini
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import os
@@ -18,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from filelock import FileLock
@@ -25,7 +25,7 @@ from filelock import FileLock
 from cluster.config import ClusterConfig
 from cluster.session import run_chunks
 from cluster.tracking import MlflowTracker, flat
-from cluster.train import FATAL_ERRORS, launch
+from cluster.train import FATAL_ERRORS, TrainingRun, launch
 from idc.evaluation.record import load_evaluation
 from idc.sweep.chain import Step
 from idc.sweep.config import SweepJob
@@ -57,10 +57,10 @@ class Workspace:
     Attributes:
         folder: the sweep's own.
         store: folder of all steps.
-        cluster: of data jobs.
-        local: without Ray.
+        job: the sweep, inlined; if it is tracked, with the URI of its store.
+        cluster: where data jobs run.
+        local: whether all runs without Ray.
         parent: MLflow run id of the sweep; None if it is not tracked.
-        uri: the MLflow store.
     """
 
     folder: Path
@@ -69,7 +69,6 @@ class Workspace:
     cluster: ClusterConfig
     local: bool
     parent: str | None = None
-    uri: str | None = None
 
 
 def run_step(
@@ -90,13 +89,9 @@ def run_step(
         started = time.monotonic()
         plain = workspace.local or workspace.job.trials.mode == "plain"
         if step.train is not None:
-            tracking = workspace.job.tracking.model_copy(update={"uri": workspace.uri})
-            train = step.train.model_copy(update={"tracking": tracking})
+            train = step.train.model_copy(update={"tracking": workspace.job.tracking})
             result = launch(
-                step.entry,
-                step.payload,
-                train,
-                folder,
+                TrainingRun.in_folder(step.entry, step.payload, train, folder),
                 local=plain,
                 parent=workspace.parent,
                 watch=watch if plain else None,
@@ -118,8 +113,7 @@ def run_step(
 
 
 def _call(step: Step, folder: str, run: Any) -> dict[str, Any]:
-    module, _, function = step.entry.partition(":")
-    result: dict[str, Any] = getattr(importlib.import_module(module), function)(step.payload, folder, run)
+    result: dict[str, Any] = resolve_name(step.entry)(step.payload, folder, run)
     return result
 
 
@@ -179,9 +173,8 @@ class Reporter:
     def track(self, label: str, params: dict[str, Any], scores: dict[str, float], finished: bool) -> None:
         if self.workspace.parent is None:
             return
-        tracking = self.workspace.job.tracking.model_copy(update={"uri": self.workspace.uri})
-        name = f"{self.workspace.job.name}: {label}"
-        tracker = MlflowTracker(tracking, self.workspace.folder, name, self.workspace.parent)
+        job = self.workspace.job
+        tracker = MlflowTracker(job.tracking, self.workspace.folder, f"{job.name}: {label}", self.workspace.parent)
         tracker.params(flat(params))
         tracker.metrics(scores, step=0)
         tracker.end(finished)

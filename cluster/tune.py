@@ -24,7 +24,6 @@ from cluster.tracking import MlflowTracker, flat
 from cluster.train import FATAL_ERRORS
 from cluster.trials import LOST, Reporter, Workspace, failure_of, run_step, run_trial, tune_trials
 from idc.data.store import fingerprint
-from idc.sweep.chain import train_sections
 from idc.sweep.config import STEPS, TOKENS_PER_SECOND, RowConfig, SweepJob
 from idc.sweep.plan import TrialPlan, plan_table, plan_trial, spread_out
 from idc.sweep.search import SearchConfig
@@ -58,7 +57,9 @@ def run_sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, ove
     tracker, finished = Tracker(), False
     if job.tracking.enabled:
         tracker = MlflowTracker(job.tracking, workspace.folder, job.name)
-        workspace = replace(workspace, parent=tracker.run_id, uri=tracker.uri)
+        tracking = job.tracking.model_copy(update={"uri": tracker.uri})
+        inlined = workspace.job.model_copy(update={"tracking": tracking})
+        workspace = replace(workspace, job=inlined, parent=tracker.run_id)
     try:
         tracker.params(flat(job.model_dump(mode="json", exclude={"rows", "note"})))
         plans = plan_table(workspace.job, str(workspace.store)) if job.search is None else []
@@ -328,4 +329,4 @@ def _watched_steps(workspace: Workspace, search: SearchConfig) -> int | None:
     """Number of steps of the last training; None if it is given in epochs."""
     settings = search.expand({key: dimension.ends()[0] for key, dimension in search.space.items()})
     trial = workspace.job.trial(settings, workspace.job.seeds[0])
-    return train_sections(trial)[f"{trial.SEARCHED}.train"].steps
+    return trial.loops[trial.SEARCHED].steps

@@ -12,13 +12,11 @@ have flags and masks, notes, class maps and constant answers are scored (guide.j
 
 from __future__ import annotations
 
-from cluster.training_command import train_command, with_cluster
+from cluster.training_command import train_command
 from idc.config import Cli, command
 from idc.next_command import after_notes
 from idc.systems.changevg.config import ChangeVgJob, ScoreGuideJob
 from idc.util.command_forms import Form
-
-Job = with_cluster(ChangeVgJob)
 
 
 def score_command(args: Cli[ScoreGuideJob]) -> None:
@@ -31,7 +29,7 @@ def score_command(args: Cli[ScoreGuideJob]) -> None:
 @command
 def main() -> None:
     scores = Form(ScoreGuideJob, "out", overwrite=False)
-    train_command(Job, "idc.systems.changevg.tuning:train", __doc__, others={score_command: scores})
+    train_command(ChangeVgJob, __doc__, others={score_command: scores})
 
 
 if __name__ == "__main__":

@@ -9,14 +9,12 @@ With its module the artifact cannot be merged for transformers or vLLM (with `md
 
 from __future__ import annotations
 
-from cluster.training_command import train_command, with_cluster
+from cluster.training_command import train_command
 from idc.systems.m3diff.config import M3DiffJob
-
-Job = with_cluster(M3DiffJob)
 
 
 def main() -> None:
-    train_command(Job, "idc.systems.m3diff.task:train", __doc__)
+    train_command(M3DiffJob, __doc__)
 
 
 if __name__ == "__main__":

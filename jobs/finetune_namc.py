@@ -6,14 +6,12 @@ python jobs/finetune_namc.py --config jobs/configs/namc/finetune_scratch_small.y
 
 from __future__ import annotations
 
-from cluster.training_command import train_command, with_cluster
+from cluster.training_command import train_command
 from idc.systems.namc.config import FinetuneJob
-
-Job = with_cluster(FinetuneJob)
 
 
 def main() -> None:
-    train_command(Job, "idc.systems.namc.task:finetune", __doc__)
+    train_command(FinetuneJob, __doc__)
 
 
 if __name__ == "__main__":

@@ -8,15 +8,13 @@ The procedures are built first if they do not exist.
 
 from __future__ import annotations
 
-from cluster.training_command import train_command, with_cluster
+from cluster.training_command import train_command
 from idc.systems.procap.config import FinetuneJob
-
-Job = with_cluster(FinetuneJob)
 
 
 def main() -> None:
     build = ("procedures", "idc.systems.procap.procedures.build:build")
-    train_command(Job, "idc.systems.procap.task:finetune", __doc__, build)
+    train_command(FinetuneJob, __doc__, build)
 
 
 if __name__ == "__main__":

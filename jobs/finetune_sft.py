@@ -8,14 +8,12 @@ jobs/merge_vlm.py makes a plain hub folder of the artifact.
 
 from __future__ import annotations
 
-from cluster.training_command import train_command, with_cluster
+from cluster.training_command import train_command
 from idc.systems.sft.config import SftJob
-
-Job = with_cluster(SftJob)
 
 
 def main() -> None:
-    train_command(Job, "idc.systems.sft.task:train", __doc__)
+    train_command(SftJob, __doc__)
 
 
 if __name__ == "__main__":

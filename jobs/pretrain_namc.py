@@ -6,14 +6,12 @@ ray job submit --working-dir . -- python jobs/pretrain_namc.py --config jobs/con
 
 from __future__ import annotations
 
-from cluster.training_command import train_command, with_cluster
+from cluster.training_command import train_command
 from idc.systems.namc.config import PretrainJob
-
-Job = with_cluster(PretrainJob)
 
 
 def main() -> None:
-    train_command(Job, "idc.systems.namc.task:pretrain", __doc__)
+    train_command(PretrainJob, __doc__)
 
 
 if __name__ == "__main__":

@@ -16,14 +16,12 @@ from functools import partial
 from typing import Literal
 
 from cluster.config import OnCluster
-from cluster.training_command import train_command, with_cluster
+from cluster.training_command import train_command
 from idc.config import Cli, command
 from idc.next_command import after_procedures
 from idc.systems.procap.config import PretrainJob
 from idc.systems.procap.procedures.config import BuildProceduresJob
 from idc.util.command_forms import Form
-
-Job = with_cluster(PretrainJob)
 
 
 class ProceduresJob(OnCluster, BuildProceduresJob):
@@ -50,8 +48,7 @@ def procedures_command(args: Cli[ProceduresJob]) -> None:
 @command
 def main() -> None:
     procedures = ("procedures", "idc.systems.procap.procedures.build:build")
-    entry = "idc.systems.procap.task:pretrain"
-    train_command(Job, entry, __doc__, procedures, {procedures_command: Form(ProceduresJob, "only")})
+    train_command(PretrainJob, __doc__, procedures, {procedures_command: Form(ProceduresJob, "only")})
 
 
 if __name__ == "__main__":

@@ -9,14 +9,12 @@ base.source is the folder into which jobs/merge_vlm.py has merged an artifact of
 
 from __future__ import annotations
 
-from cluster.training_command import train_command, with_cluster
+from cluster.training_command import train_command
 from idc.systems.adpo.config import AdpoJob
-
-Job = with_cluster(AdpoJob)
 
 
 def main() -> None:
-    train_command(Job, "idc.systems.adpo.task:train", __doc__)
+    train_command(AdpoJob, __doc__)
 
 
 if __name__ == "__main__":

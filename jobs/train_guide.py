@@ -6,14 +6,12 @@ ray job submit --working-dir . -- python jobs/train_guide.py --config jobs/confi
 
 from __future__ import annotations
 
-from cluster.training_command import train_command, with_cluster
+from cluster.training_command import train_command
 from idc.systems.changevg.config import GuideJob
-
-Job = with_cluster(GuideJob)
 
 
 def main() -> None:
-    train_command(Job, "idc.systems.changevg.task:train", __doc__)
+    train_command(GuideJob, __doc__)
 
 
 if __name__ == "__main__":

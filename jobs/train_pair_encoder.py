@@ -10,14 +10,12 @@ build.pair_encoder.
 
 from __future__ import annotations
 
-from cluster.training_command import train_command, with_cluster
+from cluster.training_command import train_command
 from idc.vision.pair_encoder.config import TrainPairEncoderJob
-
-Job = with_cluster(TrainPairEncoderJob)
 
 
 def main() -> None:
-    train_command(Job, "idc.vision.pair_encoder.task:train", __doc__)
+    train_command(TrainPairEncoderJob, __doc__)
 
 
 if __name__ == "__main__":

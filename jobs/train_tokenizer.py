@@ -7,14 +7,12 @@
 
 from __future__ import annotations
 
-from cluster.training_command import train_command, with_cluster
+from cluster.training_command import train_command
 from idc.vision.tokenizer.config import TrainTokenizerJob
-
-Job = with_cluster(TrainTokenizerJob)
 
 
 def main() -> None:
-    train_command(Job, "idc.vision.tokenizer.task:train", __doc__)
+    train_command(TrainTokenizerJob, __doc__)
 
 
 if __name__ == "__main__":

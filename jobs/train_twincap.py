@@ -6,14 +6,12 @@ python jobs/train_twincap.py --config jobs/configs/twincap/several_small.yaml
 
 from __future__ import annotations
 
-from cluster.training_command import train_command, with_cluster
+from cluster.training_command import train_command
 from idc.systems.twincap.config import TwinCapJob
-
-Job = with_cluster(TwinCapJob)
 
 
 def main() -> None:
-    train_command(Job, "idc.systems.twincap.task:train", __doc__)
+    train_command(TwinCapJob, __doc__)
 
 
 if __name__ == "__main__":

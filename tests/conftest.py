@@ -150,12 +150,12 @@ def tracking_uri(mlflow_database: Path, tmp_path: Path) -> str:
 @pytest.fixture(scope="session")
 def artifact(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The artifact of a ProCap of 32x32 pixels, trained for 30 steps without Ray."""
-    from cluster.train import launch
+    from cluster.train import TrainingRun, launch
 
     job = world.finetune({"train.steps": 30})
     payload = job.model_dump(mode="json", exclude={"train"})
     folder = tmp_path_factory.mktemp("captioner") / "run"
-    launch("idc.systems.procap.task:finetune", payload, job.train, folder, local=True)
+    launch(TrainingRun.in_folder(job.ENTRY, payload, job.train, folder), local=True)
     return str(folder / "artifact")
 
 

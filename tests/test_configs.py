@@ -18,7 +18,9 @@ import pytest
 import yaml
 from PIL import Image
 
+from cluster.training_command import with_cluster
 from idc.config import ConfigModel, cli, load
+from idc.training.config import TrainingJob
 from tests.conftest import Command
 from tests.refused_configs import REFUSED
 from tests.sweep.sweeps import SIZES, shipped_sweeps
@@ -74,7 +76,9 @@ SLOW = (*HEAVY, "scipy", "pandas", "pyarrow.compute", "httpx2", "openai", "anyio
 def schema_of(job: str) -> type[ConfigModel]:
     """``job`` is a command, or a command and the class of one of its parts."""
     name, _, part = job.partition(":")
-    schema: type[ConfigModel] = getattr(importlib.import_module(f"jobs.{name}"), part or "Job")
+    names = vars(importlib.import_module(f"jobs.{name}"))
+    classes = [value for value in names.values() if isinstance(value, type) and issubclass(value, TrainingJob)]
+    schema: type[ConfigModel] = with_cluster(classes[0]) if classes and not part else names[part or "Job"]
     return schema
 
 

@@ -72,22 +72,26 @@ def python_files(*folders: str) -> list[Path]:
     return [path for path in paths if not folders or path.relative_to(ROOT).parts[0] in folders]
 
 
+LOADS = r"\b(import_module|resolve_name|__import__)$"
+"""The functions that load a module by its name."""
 COMPUTED = {
     "idc/systems/__init__.py": {"idc.systems.*.captioner", "idc.systems.*.config"},
     "idc/sweep/config.py": {"idc.systems.*.sweep"},
     "idc/demo/run.py": {"idc.systems.*.demo"},
     "idc/training/artifact.py": {"safetensors.*"},
     "cluster/train.py": {"*"}, "cluster/training_command.py": {"*"}, "cluster/trials.py": {"*"},
+    "jobs/convert.py": {"*"}, "idc/util/command_forms.py": {"*"},
 }  # fmt: skip
-"""File -> computed names that it loads: systems of the list, and entries ("module:function")."""
+"""File -> computed names that it loads: systems of the list, entries ("module:function"), and settings of a command's
+forms."""
 
 
 @functools.cache
 def loaded_by_name(path: Path) -> set[str]:
-    """Dotted names that a file loads by ``import_module`` or ``__import__``; * is a computed part."""
+    """Dotted names that a file loads by ``import_module``, ``resolve_name`` or ``__import__``; * is a computed part."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
-        if isinstance(node, ast.Call) and re.search(r"\b(import_module|__import__)$", ast.unparse(node.func)):
+        if isinstance(node, ast.Call) and re.search(LOADS, ast.unparse(node.func)):
             parts = node.args[0].values if isinstance(node.args[0], ast.JoinedStr) else node.args[:1]
             names.add("".join(str(part.value) if isinstance(part, ast.Constant) else "*" for part in parts))
     return names

@@ -139,8 +139,8 @@ class Vocabulary:
             raise ValueError(f"{path} is not a vocabulary file ({exc!r})") from exc
 
     @classmethod
-    def from_procap(cls, path: str | Path) -> Vocabulary:
-        """Read an official ``*_word2idx*.json``: ``{word: id}``, ids from 0 without a gap, the eight marks first.
+    def from_word_ids(cls, path: str | Path, marks: Sequence[str], layout: Literal["own", "procap"]) -> Vocabulary:
+        """Read the word list of a paper's authors: ``{word: id}``, ids from 0 without a gap, ``marks`` first.
 
         Raises:
             ValueError: if the file is something else.
@@ -150,11 +150,12 @@ class Vocabulary:
             listed = sorted(ids, key=ids.__getitem__)
             whole = [ids[word] for word in listed] == list(range(len(ids)))
         except (OSError, ValueError, TypeError, AttributeError) as exc:
-            raise ValueError(f"{path} is not an official vocabulary ({exc!r}); give ProCap's word2idx JSON") from exc
-        marks = len(PROCAP_SPECIALS)
-        if not whole or tuple(listed[:marks]) != PROCAP_SPECIALS:
             raise ValueError(
-                f"{path} is not an official vocabulary: it should give the ids 0 to 7 to {', '.join(PROCAP_SPECIALS)} "
-                "and one id after the other to the words"
+                f"{path} is not the authors' word list ({exc!r}); give their JSON file of words and ids"
+            ) from exc
+        if not whole or listed[: len(marks)] != [*marks]:
+            raise ValueError(
+                f"{path} is not the authors' word list: it should give the ids 0 to {len(marks) - 1} to "
+                f"{', '.join(marks)} and one id after the other to the words"
             )
-        return cls(listed[marks:], layout="procap")
+        return cls(listed[len(marks) :], layout)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from idc.config import ConfigModel, missing
 from idc.data.manifest import missing_pairs
+from idc.training.config import TrainingJob
 
 
 class WordCaptionerSettings(ConfigModel):
@@ -25,11 +26,9 @@ class WordCaptionerSettings(ConfigModel):
     warning for other images. By default derived from the manifests of the data."""
 
 
-class PairsTraining(ConfigModel):
+class PairsTraining(TrainingJob):
     """Data of a training on folders of captioned pairs."""
 
-    runs: str = "runs"
-    """Folder of all runs."""
     pairs: str = Field(min_length=1)
     """Folder of pairs: training and validation split."""
     more_pairs: tuple[str, ...] = ()

@@ -81,6 +81,11 @@ class TrialConfig(ConfigModel):
     evaluate: EvaluateSection = EvaluateSection()
     """Scores; the baselines are scored once for all trials, by a step of their own."""
 
+    @property
+    def loops(self) -> dict[str, TrainConfig]:
+        """Section of each training -> settings of its loop."""
+        return {section: getattr(self, section).train for section in self.TRAININGS}
+
     def errors(self) -> Iterator[str]:
         for section in type(self).model_fields:
             settings = getattr(self, section)
@@ -115,15 +120,3 @@ class TrialSection(ConfigModel):
 
     def preflight(self) -> Iterator[str]:
         return iter(())
-
-
-def train_sections(trial: ConfigModel, path: str = "") -> dict[str, TrainConfig]:
-    """Dotted name -> settings of each training loop in a trial's config."""
-    sections: dict[str, TrainConfig] = {}
-    for name in type(trial).model_fields:
-        value = getattr(trial, name)
-        if isinstance(value, TrainConfig):
-            sections[f"{path}{name}"] = value
-        elif isinstance(value, ConfigModel):
-            sections |= train_sections(value, f"{path}{name}.")
-    return sections

@@ -14,7 +14,7 @@ import yaml
 from pydantic import Field, field_validator
 
 from idc.config import ConfigError, ConfigModel, layered, load, missing_inputs
-from idc.sweep.chain import TrialConfig, train_sections
+from idc.sweep.chain import TrialConfig
 from idc.sweep.search import SearchConfig
 from idc.sweep.table_file import with_published_rows, with_size
 from idc.systems import SYSTEMS
@@ -326,16 +326,16 @@ class SweepJob(SweepTable):
             yield from error.errors
             return
         trials = self.trials
-        for name, train in train_sections(trial).items() if trials.mode == "plain" else ():
+        for section, train in trial.loops.items() if trials.mode == "plain" else ():
             cpus, gpus = train.cpus_per_worker, train.gpus_per_worker
             if train.num_workers > 1:
-                yield f"{name}.num_workers: {train.num_workers} workers need trials.mode=ray_train"
+                yield f"{section}.train.num_workers: {train.num_workers} workers need trials.mode=ray_train"
             if cpus > max(1.0, trials.cpus):
-                yield f"{name}.cpus_per_worker: {cpus}, but a trial has trials.cpus={trials.cpus:g}"
+                yield f"{section}.train.cpus_per_worker: {cpus}, but a trial has trials.cpus={trials.cpus:g}"
             if gpus > trials.gpus:
-                yield f"{name}.gpus_per_worker: {gpus:g}, but a trial has trials.gpus={trials.gpus:g}"
+                yield f"{section}.train.gpus_per_worker: {gpus:g}, but a trial has trials.gpus={trials.gpus:g}"
         if self.search is not None:
-            watched = train_sections(trial)[f"{trial.SEARCHED}.train"]
+            watched = trial.loops[trial.SEARCHED]
             if self.search.scheduler == "asha" and not 0 < watched.eval_every <= self.search.grace:
                 yield (
                     f"{trial.SEARCHED}.train.eval_every: {watched.eval_every}; search.scheduler=asha needs a "

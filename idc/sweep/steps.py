@@ -16,7 +16,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from idc.captioning.loading import CaptionerLoader, LoadConfig
-from idc.config import ConfigModel, missing
+from idc.config import missing
 from idc.data.images import decode_image
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.evaluation.config import AskJob, EvaluateJob
@@ -26,7 +26,7 @@ from idc.evaluation.judge import MODEL, JudgeJob, JudgeSection
 from idc.evaluation.judge import run_judge as ask_judge
 from idc.evaluation.record import load_predictions
 from idc.sweep.chain import Step, TrialConfig, TrialSteps
-from idc.training.config import OPERATIONAL, TrainConfig
+from idc.training.config import OPERATIONAL, TrainConfig, TrainingJob
 from idc.training.hashing import content_or_id
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ _JUDGE_OPERATIONAL = {*JudgeSection.SET_OUTSIDE, "api_key_variable", "concurrenc
 
 def train_step(
     kind: str,
-    entry: str,
-    job: ConfigModel,
+    job: TrainingJob,
     inputs: Mapping[str, Any],
     store: str,
     depends: Sequence[str],
@@ -51,8 +50,7 @@ def train_step(
 
     Args:
         kind: first part of the step's name.
-        entry: ``"module:function"`` of the training.
-        job: its config, with ``name``, ``runs`` and ``train``.
+        job: the config of the training; it also has ``train``.
         inputs: settings of ``job`` that the chain fills in: folders, results of earlier steps. ``depends`` represents
             them in the step's name.
         store: folder of all steps.
@@ -66,7 +64,7 @@ def train_step(
     name = f"{kind}-{fingerprint({**settings, **read}, learned, list(depends))[:12]}"
     return Step(
         name=name,
-        entry=entry,
+        entry=job.ENTRY,
         payload={**settings, **inputs, "name": name, "runs": store},
         train=train,
         cpus=train.num_workers * train.cpus_per_worker,
@@ -82,6 +80,7 @@ def with_evaluation(
     max_tokens: int,
     gpus: float,
     judge: JudgeSection | None = None,
+    questions: Step | None = None,
 ) -> TrialSteps:
     """These steps of a trial, followed by evaluation, baselines and speed of the last one's artifact.
 
@@ -91,6 +90,7 @@ def with_evaluation(
         max_tokens: tokens of the longest caption, for the speed.
         gpus: number of GPUs for captioning; without any it runs on the CPU.
         judge: a language model that judges the captions; None for no judgement.
+        questions: the step whose folder has questions that are put to the captioner; None for no questions.
 
     Raises:
         ValueError: the pairs cannot be read.
@@ -125,7 +125,16 @@ def with_evaluation(
         gpus=gpus,
     )  # fmt: skip
     judged = None if judge is None else _judge_step(judge, evaluation.name, store)
-    return TrialSteps(tuple(work), evaluation, baselines, speed, judged)
+    answers = None
+    if questions is not None:
+        options = {"split": evaluate.split, "speed": evaluate.speed, "device": device}
+        answers = Step(
+            name=f"answers-{fingerprint(last, questions.name, options)[:12]}",
+            entry=f"{__name__}:score_questions",
+            payload={"artifact": artifact, "instructions": f"{store}/{questions.name}", **options},
+            gpus=gpus,
+        )
+    return TrialSteps(tuple(work), evaluation, baselines, speed, judged, answers)
 
 
 def _judge_step(judge: JudgeSection, evaluation: str, store: str) -> Step:
@@ -135,26 +144,6 @@ def _judge_step(judge: JudgeSection, evaluation: str, store: str) -> Step:
         name=f"judge-{fingerprint(evaluation, {**settings, 'prompt': prompt})[:12]}",
         entry=f"{__name__}:judge_captions",
         payload={"job": {**judge.model_dump(mode="json", exclude={"out"}), "evaluation": f"{store}/{evaluation}"}},
-    )
-
-
-def answers_step(
-    trial: TrialConfig, work: Sequence[Step], store: str, *, instructions: str, depends: str, gpus: float
-) -> Step:
-    """The questions of a folder, put to the last step's artifact.
-
-    Args:
-        instructions: their folder, which ``depends`` represents in the step's name.
-        gpus: number of GPUs of the captioner; without any it runs on the CPU.
-    """
-    split, speed = trial.evaluate.split, trial.evaluate.speed
-    last = work[-1].name
-    settings = {"split": split, "speed": speed, "device": "cuda" if gpus else "cpu"}
-    return Step(
-        name=f"answers-{fingerprint(last, depends, settings)[:12]}",
-        entry=f"{__name__}:score_questions",
-        payload={"artifact": f"{store}/{last}/artifact", "instructions": instructions, **settings},
-        gpus=gpus,
     )
 
 
@@ -176,7 +165,6 @@ class TrainingTrial(TrialConfig):
     def training_steps(
         self,
         store: str,
-        entry: str,
         max_tokens: int,
         *,
         inputs: Mapping[str, Any] | None = None,
@@ -186,15 +174,15 @@ class TrainingTrial(TrialConfig):
         """The steps of the trial.
 
         Args:
-            entry, models: as of :func:`idc.sweep.steps.train_step`.
             max_tokens: tokens of the longest caption.
-            inputs, depends: of the training, besides the folders of pairs.
+            inputs, depends: those of :func:`train_step` that the training has besides its folders of pairs.
+            models: those of :func:`train_step`.
         """
         section = self.TRAININGS[0]
         job = getattr(self, section)
         folders = {"pairs": self.pairs, "more_pairs": list(self.more_pairs)}
         content = [read_manifest(path, kind="pairs").fingerprint for path in (self.pairs, *self.more_pairs)]
-        training = train_step(section, entry, job, {**folders, **(inputs or {})}, store, [*content, *depends], models)
+        training = train_step(section, job, {**folders, **(inputs or {})}, store, [*content, *depends], models)
         return with_evaluation(self, [training], store, max_tokens=max_tokens, gpus=job.train.gpus_per_worker)
 
 

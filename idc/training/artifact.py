@@ -102,21 +102,18 @@ class Artifact:
         except SafetensorError as error:
             raise ValueError(f"{self.path / WEIGHTS} is damaged ({error}); copy the artifact again") from None
 
-    def load_into(self, module: nn.Module, stored: Collection[str] | None = None) -> None:
-        """Load the weights into ``module``: exactly those of its names that are ``stored``, by default all.
+    def load_into(self, module: nn.Module) -> None:
+        """Load the weights into ``module``, all of it.
 
         Raises:
             ValueError: naming missing, surplus and misshapen tensors.
         """
         from idc.training.foreign import layout_faults, refuse_faults
 
-        state, expected = self.state_dict(), module.state_dict()
-        if stored is not None:
-            assert expected.keys() >= set(stored), f"not in the model: {sorted(set(stored) - expected.keys())[:5]}"
-            expected = {name: tensor for name, tensor in expected.items() if name in stored}
-        faults = layout_faults(state, expected, "the model")
+        state = self.state_dict()
+        faults = layout_faults(state, module.state_dict(), "the model")
         refuse_faults(faults, self.path / WEIGHTS, f"the model of {self.path / CONFIG}")
-        module.load_state_dict(state, strict=stored is None)
+        module.load_state_dict(state)
 
     def settings(self, kind: type[ModelT], section: str = "job") -> ModelT:
         """A section of the config.

@@ -8,13 +8,21 @@ import shlex
 from collections.abc import Collection, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
 
+RunName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        pattern=r"^[A-Za-z0-9._-]+$",
+        description="Name of the run: its folder under `runs`. The same name resumes it.",
+    ),
+]
 ScheduleName = Literal["constant", "linear_warmup", "linear_warmup_decay", "linear_warmup_cosine", "log_warmup"]
 
 
@@ -276,6 +284,17 @@ class TrainConfig(ConfigModel):
     def preflight(self) -> Iterator[str]:
         if self.engine == "deepspeed" and find_spec("deepspeed") is None:
             yield "engine: deepspeed is not installed; pip install 'idc[gpu]', or set engine=torch zero_stage=0"
+
+
+class TrainingJob(ConfigModel):
+    """What the config of every training has, besides ``train``, the settings of the loop."""
+
+    ENTRY: ClassVar[str]
+    """``"module:function"`` of the training, as :mod:`cluster.train` calls it."""
+
+    name: RunName
+    runs: str = "runs"
+    """Folder of all runs."""
 
 
 OPERATIONAL = frozenset({

@@ -98,17 +98,13 @@ def line(name: str, message: str = "", level: Level = "info", /, **fields: Any) 
     return redacted(json.dumps(entry, default=str))
 
 
-def set_up(job: str | None = None) -> None:
-    """Make this process, a command, write JSON lines if the variable says so; else only our own warnings change, which
-    are shown without the place in the program.
-
-    Args:
-        job: name of the command; default: the script's.
-    """
+def set_up() -> None:
+    """Make this process, a command, write JSON lines if the variable says so, with the script's name as that of the
+    job; else only our own warnings change, which are shown without the place in the program."""
     warnings.formatwarning = _plain_warning
     if os.environ.get(VARIABLE) != "json" or isinstance(sys.stdout, Lines):
         return
-    bind(job=job or Path(sys.argv[0]).stem)
+    bind(job=Path(sys.argv[0]).stem)
     sys.stdout, sys.stderr = Lines(sys.stdout, "info"), Lines(sys.stderr, "warning")
     sys.excepthook = _log_exception
     _log_records(None)

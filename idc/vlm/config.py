@@ -13,7 +13,7 @@ from idc.data.manifest import missing_pairs
 from idc.data.schema import IMAGE
 from idc.data.store import fingerprint
 from idc.training import base as base_models
-from idc.training.config import GroupConfig, KeepBest, ScheduleName, TrainConfig
+from idc.training.config import GroupConfig, KeepBest, ScheduleName, TrainConfig, TrainingJob
 
 FAMILIES = ("qwen2_5_vl", "llava_onevision", "internvl", "qwen3_vl")
 """Families of base models by the ``model_type`` of their config.json; a class each in :mod:`idc.vlm.families`."""
@@ -131,13 +131,9 @@ class TuneConfig(ConfigModel):
             )
 
 
-class TuningJob(ConfigModel):
+class TuningJob(TrainingJob):
     """Tune a vision-language model on folders of pairs or of instructions."""
 
-    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`. The same name resumes it."""
-    runs: str = "runs"
-    """Folder of all runs."""
     pairs: str = Field(min_length=1)
     """Folder of pairs, or of instructions: training and validation split."""
     more_pairs: tuple[str, ...] = ()

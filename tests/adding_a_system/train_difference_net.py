@@ -5,14 +5,12 @@ python jobs/train_difference_net.py pairs=data/demo/pairs
 
 from __future__ import annotations
 
-from cluster.training_command import train_command, with_cluster
+from cluster.training_command import train_command
 from idc.systems.difference_net.config import DifferenceNetJob
-
-Job = with_cluster(DifferenceNetJob)
 
 
 def main() -> None:
-    train_command(Job, "idc.systems.difference_net.task:train", __doc__)
+    train_command(DifferenceNetJob, __doc__)
 
 
 if __name__ == "__main__":

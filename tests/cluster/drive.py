@@ -8,7 +8,7 @@ import sys
 
 from cluster.config import ClusterConfig
 from cluster.session import session
-from cluster.train import launch
+from cluster.train import TrainingRun, launch
 from idc.training.config import TrainConfig
 
 
@@ -16,7 +16,8 @@ def main(address: str, runs: str) -> None:
     with session(ClusterConfig(address=address)):
         for run in json.loads(runs):
             payload = {key: value for key, value in run["payload"].items() if key != "train"}
-            launch(run["entry"], payload, TrainConfig.model_validate(run["payload"]["train"]), run["folder"])
+            train = TrainConfig.model_validate(run["payload"]["train"])
+            launch(TrainingRun.in_folder(run["entry"], payload, train, run["folder"]))
 
 
 if __name__ == "__main__":

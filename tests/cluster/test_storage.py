@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cluster.train import launch
+from cluster.train import TrainingRun, launch
 from idc.data.files import locate
 from idc.data.remote_copies import local_folder, sizes
 from idc.training.config import TrainConfig
@@ -39,7 +39,8 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def start(run_dir: Path | str, payload: dict[str, Any] | None = None, **train: Any) -> dict[str, Any]:
-    return launch(ENTRY, payload or {}, TrainConfig.model_validate({**TRAIN, **train}), run_dir, local=True)
+    settings = TrainConfig.model_validate({**TRAIN, **train})
+    return launch(TrainingRun.in_folder(ENTRY, payload or {}, settings, run_dir), local=True)
 
 
 def test_a_complete_run_is_not_run_again_and_another_config_is_refused(s3: Store, tmp_path: Path) -> None:
@@ -50,7 +51,8 @@ def test_a_complete_run_is_not_run_again_and_another_config_is_refused(s3: Store
     with pytest.raises(ValueError, match=r"s3://idc/b/run holds a run of another config"):
         start("s3://idc/b/run", {"attempts": attempts}, steps=5)
     train = TrainConfig.model_validate({**TRAIN, "steps": 5})
-    result = launch(ENTRY, {"attempts": attempts}, train, "s3://idc/b/run", local=True, overwrite=True)
+    run = TrainingRun.in_folder(ENTRY, {"attempts": attempts}, train, "s3://idc/b/run")
+    result = launch(run, local=True, overwrite=True)
     assert result["steps"] == 5
     assert not [name for name in sizes(locate("s3://idc/b/run"), 0) if "step_00000004" in name]
 
@@ -102,7 +104,7 @@ import json, sys
 from cluster.config import ClusterConfig
 from cluster.preflight import Requirements, check_cluster
 from cluster.session import session
-from cluster.train import launch
+from cluster.train import TrainingRun, launch
 from idc.data.files import locate
 from idc.training.config import TrainConfig
 
@@ -111,11 +113,12 @@ config = ClusterConfig(num_cpus=4, num_gpus=0, object_store_mb=200, auth="disabl
 with session(config):
     check_cluster(Requirements(out="s3://idc/ray"), config)
     train = TrainConfig.model_validate(given["train"])
-    results = [launch("tests.training.toy:entry", given["payload"], train, "s3://idc/ray/run")]
+    run = TrainingRun.in_folder("tests.training.toy:entry", given["payload"], train, "s3://idc/ray/run")
+    results = [launch(run)]
     (locate("s3://idc/ray/run") / "result.json").delete()
     (locate("s3://idc/ray/run") / "checkpoints/step_00000024/complete").delete()
     for _ in range(2):
-        results.append(launch("tests.training.toy:entry", given["payload"], train, "s3://idc/ray/run"))
+        results.append(launch(run))
 print(json.dumps(results))
 """
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from cluster.tracking import RUN_TAG, MlflowTracker
-from cluster.train import is_out_of_memory, launch, out_of_memory_advice
+from cluster.train import TrainingRun, is_out_of_memory, launch, out_of_memory_advice
 from idc.training.config import TrackingConfig, TrainConfig
 from tests.conftest import Command
 from tests.folders import read_log
@@ -33,7 +33,8 @@ UNTRACKED = {**TRAIN, "tracking": {"enabled": False}}
 
 
 def start(run_dir: Path, train: dict[str, Any], payload: dict[str, Any] | None = None, **kwargs: Any) -> dict[str, Any]:
-    return launch(ENTRY, payload or {}, TrainConfig.model_validate(train), run_dir, **kwargs)
+    run = TrainingRun.in_folder(ENTRY, payload or {}, TrainConfig.model_validate(train), run_dir)
+    return launch(run, **kwargs)
 
 
 @pytest.mark.ray
@@ -85,6 +86,28 @@ def test_a_users_error_is_not_tried_again(ray_session: None, tmp_path: Path) -> 
         start(tmp_path / "run", UNTRACKED, {"size": 0, "attempts": str(attempts)})
     assert attempts.read_text() == "attempt\n"
     assert not (tmp_path / "run" / "result.json").exists()
+
+
+def test_the_settings_of_a_run_are_dumped_once_and_validated_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, calls = TrainConfig.model_validate({**UNTRACKED, "steps": 1}), list[str]()
+    for name in ("model_dump", "model_validate"):
+        real = getattr(TrainConfig, name)
+        monkeypatch.setattr(TrainConfig, name, counted(calls, name, real))
+    run = TrainingRun.in_folder(ENTRY, {}, train, tmp_path / "run")
+    assert not run.is_complete(overwrite=False)
+    launch(run, local=True)
+    assert run.is_complete(overwrite=False)
+    assert calls == ["model_dump", "model_validate"]
+
+
+def counted(calls: list[str], name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        calls.append(name)
+        return real(*args, **kwargs)
+
+    return call
 
 
 def test_a_full_memory_ends_the_run_with_advice_and_is_not_tried_again(tmp_path: Path) -> None:
@@ -142,19 +165,19 @@ def the_run(runs: Path, name: str) -> Any:
 
 
 def test_a_local_run_is_tracked_in_one_mlflow_run_even_if_it_fails_first(tmp_path: Path) -> None:
-    run_dir = tmp_path / "runs" / "it's"
+    run_dir = tmp_path / "it's" / "toy run"
     payload = {"kill_step": 13, "kill_marker": str(tmp_path / "raise")}
     with pytest.raises(RuntimeError, match="killed by the test"):
-        start(run_dir, TRAIN, payload, name="toy run", local=True)
-    first = the_run(tmp_path / "runs", "toy run")
+        start(run_dir, TRAIN, payload, local=True)
+    first = the_run(run_dir.parent, "toy run")
     assert first.info.status == "FAILED"
-    result = start(run_dir, TRAIN, payload, name="toy run", local=True)
-    second = the_run(tmp_path / "runs", "toy run")
+    result = start(run_dir, TRAIN, payload, local=True)
+    second = the_run(run_dir.parent, "toy run")
     assert second.info.run_id == first.info.run_id
     assert second.info.status == "FINISHED"
     assert second.data.params["train.keep_best.metric"] == "loss"
     assert second.data.metrics["validation/loss"] == read_log(run_dir / "log.jsonl")[-1]["validation/loss"]
-    artifact = tmp_path / "runs" / "mlartifacts" / second.info.run_id / "artifacts" / "artifact"
+    artifact = run_dir.parent / "mlartifacts" / second.info.run_id / "artifacts" / "artifact"
     assert (artifact / "model.safetensors").exists()
     assert result == {**json.loads((run_dir / "result.json").read_text()), "done_before": False}
 
@@ -282,7 +305,7 @@ def test_a_folder_of_mlflow_is_refused_with_its_migration_before_anything_starts
 
 def test_runs_are_tracked_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'elsewhere' / 'mlflow.db'}")
-    start(tmp_path / "runs" / "toy", TRAIN, name="toy", local=True)
+    start(tmp_path / "runs" / "toy", TRAIN, local=True)
     assert the_run(tmp_path / "elsewhere", "toy").info.status == "FINISHED"
     assert not (tmp_path / "runs" / "mlflow.db").exists()
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from cluster.train import launch
+from cluster.train import TrainingRun, launch
 from idc.data.images import encode_png
 from idc.data.schema import ChangePair
 from tests.conftest import Command
@@ -62,8 +62,9 @@ def test_a_training_split_without_captions_is_one_line(tmp_path: Path) -> None:
     pairs = [ChangePair(split, GREY, GREY, texts, None, split) for split, texts in captions.items()]
     job = tiny_job(write_rows(tmp_path / "pairs", pairs))
     settings = job.model_dump(mode="json", exclude={"train"})
+    run = TrainingRun.in_folder(job.ENTRY, settings, job.train, tmp_path / "run")
     with pytest.raises(ValueError, match=r"^no pair of the split 'train' in .*pairs has a caption"):
-        launch("idc.systems.twincap.task:train", settings, job.train, tmp_path / "run", local=True)
+        launch(run, local=True)
 
 
 def test_an_import_without_captions_says_so_and_what_works(tmp_path: Path, command: Command) -> None:

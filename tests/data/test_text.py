@@ -92,7 +92,7 @@ def test_the_official_procap_vocabulary(tmp_path: Path) -> None:
     path = tmp_path / "clevr_word2idx.json"
     ids = {word: index for index, word in enumerate([*PROCAP_SPECIALS, "red", ",", "caf\u00e9"])}
     path.write_text(json.dumps(dict(reversed(ids.items()))))
-    vocabulary = Vocabulary.from_procap(path)
+    vocabulary = Vocabulary.from_word_ids(path, PROCAP_SPECIALS, "procap")
     assert len(vocabulary) == 11
     assert vocabulary.special == SpecialIds(pad=0, bos=4, eos=5, unk=6)
     assert vocabulary.encode("Red, blue") == [4, 8, 9, 6, 5]
@@ -105,5 +105,5 @@ def test_the_official_procap_vocabulary(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ['{"red": 0}', "[1]", "no", '{"[PAD]": "a"}', '{"[PAD]": 0, "red": 9}'])
 def test_what_is_no_official_vocabulary(content: str, tmp_path: Path) -> None:
     (tmp_path / "w.json").write_text(content)
-    with pytest.raises(ValueError, match="is not an official vocabulary"):
-        Vocabulary.from_procap(tmp_path / "w.json")
+    with pytest.raises(ValueError, match="is not the authors' word list"):
+        Vocabulary.from_word_ids(tmp_path / "w.json", PROCAP_SPECIALS, "procap")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.train import launch
+from cluster.train import TrainingRun, launch
 from idc.data.files import locate
 from idc.data.remote_copies import local_folder
 from idc.training.config import TrainConfig
@@ -26,13 +26,15 @@ def test_training_survives_s3_outage(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """A run in a process of its own, whose store refuses connections, and cuts those there are, from step 13 on until
     the run has noticed."""
     monkeypatch.setenv("IDC_CACHE", str(tmp_path / "cache"))
-    undisturbed = launch(ENTRY, {"dropout": 0.2}, TrainConfig.model_validate(TRAIN), tmp_path / "plain", local=True)
+    train = TrainConfig.model_validate(TRAIN)
+    undisturbed = launch(TrainingRun.in_folder(ENTRY, {"dropout": 0.2}, train, tmp_path / "plain"), local=True)
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     payload = {"dropout": 0.2, "kill_step": 13, "kill_marker": str(fifo)}
     script = (
-        "from tests.faults.test_object_store import ENTRY, TRAIN, TrainConfig, launch\n"
-        f"launch(ENTRY, {payload!r}, TrainConfig.model_validate(TRAIN), 's3://idc/runs/refused', local=True)"
+        "from tests.faults.test_object_store import ENTRY, TRAIN, TrainConfig, TrainingRun, launch\n"
+        "train = TrainConfig.model_validate(TRAIN)\n"
+        f"launch(TrainingRun.in_folder(ENTRY, {payload!r}, train, 's3://idc/runs/refused'), local=True)"
     )
     lines: list[str] = []
     with store() as s3:

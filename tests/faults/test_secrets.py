@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from cluster.registry import Registry
-from cluster.train import launch
+from cluster.train import TrainingRun, launch
 from idc.captioning.sources import ModelSources
 from idc.config import ConfigError, ConfigModel, cli, load
 from idc.endpoint.chat_endpoint import ChatEndpoint, EndpointError, NotAnswered, RequestConfig, RequestRefused
@@ -121,10 +121,10 @@ def test_a_training_leaves_no_secret_in_its_folder_and_mlflow(
     train = TrainConfig.model_validate({**TRAIN, "steps": 2, "tracking": {"enabled": True}})
     with caplog.at_level(logging.INFO):
         with pytest.raises(ValueError, match=r"server at https://me:\*{3}@127\.0\.0\.1:1/x cannot be used") as refused:
-            launch("tests.training.toy:entry", {}, train, tmp_path / "run", local=True)
+            launch(TrainingRun.in_folder("tests.training.toy:entry", {}, train, tmp_path / "run"), local=True)
         assert SECRET not in str(refused.value)
         monkeypatch.delenv("MLFLOW_TRACKING_URI")
-        launch("tests.training.toy:entry", {}, train, tmp_path / "run", local=True)
+        launch(TrainingRun.in_folder("tests.training.toy:entry", {}, train, tmp_path / "run"), local=True)
     written = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     assert {"config.json", "origin.json", "log.jsonl", "result.json", "mlflow.db"} <= written
     assert "***" in (tmp_path / "run" / "origin.json").read_text()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from idc.config import ConfigModel, load
+from idc.config import load
 from idc.data.pipeline import run_local
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateSection
@@ -21,17 +21,17 @@ from idc.sweep.steps import (
     train_step,
     with_evaluation,
 )
-from idc.training.config import TrainConfig
+from idc.training.config import RunName, TrainConfig, TrainingJob
 from tests.chat_server import serving
 from tests.folders import write_rows
 from tests.vision.scenes import pair_row, write_pairs
 
 
-class ToyJob(ConfigModel):
+class ToyJob(TrainingJob):
     """A training of no system."""
 
-    name: str = "toy"
-    runs: str = "runs"
+    ENTRY = "m:train"
+    name: RunName = "toy"
     pairs: str = "pairs"
     backbone: str | None = None
     width: int = 8
@@ -42,7 +42,7 @@ TOY = ToyJob()
 
 
 def fit(job: ToyJob, data: str = "data", folder: str = "pairs") -> Step:
-    return train_step("fit", "m:train", job, {"pairs": folder}, "store", (data,), models=("backbone",))
+    return train_step("fit", job, {"pairs": folder}, "store", (data,), models=("backbone",))
 
 
 def pairs_at(path: Path, content: str) -> str:

@@ -137,15 +137,8 @@ def test_version_2_names_its_base_and_holds_adapter_and_processor(tuned: Path) -
     assert (read.folder(ADAPTER), read.folder(PROCESSOR)) == (tuned / ADAPTER, tuned / PROCESSOR)
     card = (tuned / "README.md").read_text()
     assert f"Needs the base model org/tiny at revision {BASE.revision}, which is not in this folder." in card
-    task, stored = ToyTask(), {name for name in ToyTask().state_dict() if not name.startswith("frozen.")}
-    frozen = task.frozen.weight.clone()
-    read.load_into(task, stored)
-    assert torch.equal(task.frozen.weight, frozen)
-    assert torch.equal(task.state_dict()["head.weight"], read.state_dict()["head.weight"])
     with pytest.raises(ValueError, match=r"lacks frozen.weight"):
-        read.load_into(task)
-    with pytest.raises(ValueError, match=r"has shift, which the model does not"):
-        read.load_into(task, stored - {"shift"})
+        read.load_into(ToyTask())
 
 
 def test_base_adapter_and_processor_are_part_of_the_identity(tuned: Path, tmp_path: Path) -> None:

@@ -93,11 +93,11 @@ ON_A_BASE: dict[str, Any] = {"hidden": 256, "dropout": 0.2, "base": {"width": 40
 def launch_in_process(run_dir: Path, payload: dict[str, Any]) -> subprocess.CompletedProcess[str]:
     code = (
         "import json, sys\n"
-        "from cluster.train import launch\n"
+        "from cluster.train import TrainingRun, launch\n"
         "from idc.training.config import TrainConfig\n"
         "run_dir, payload = sys.argv[1], json.loads(sys.argv[2])\n"
         "train = TrainConfig.model_validate(payload['train'])\n"
-        "launch('tests.training.toy:entry', payload, train, run_dir, local=True)\n"
+        "launch(TrainingRun.in_folder('tests.training.toy:entry', payload, train, run_dir), local=True)\n"
         "assert 'ray' not in sys.modules"
     )
     return subprocess.run(

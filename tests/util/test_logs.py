@@ -21,7 +21,8 @@ COMMAND = """
 import logging, sys, warnings
 from idc.util import logs
 from idc.util.progress import tracked
-logs.set_up("demo")
+sys.argv = ["jobs/demo.py"]
+logs.set_up()
 logs.bind(run="one", rank=0)
 logs.event("resumed", "resumed at step 3", step=3, loss=float("nan"))
 print("a table\\nof two lines")

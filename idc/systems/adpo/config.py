@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
-from idc.training.config import GroupConfig, TrainConfig
+from idc.training.config import GroupConfig, RunName, TrainConfig
 from idc.vlm.config import TuneConfig, TuningJob
 
 
@@ -40,8 +40,8 @@ class AdpoJob(TuningJob):
     retriever draws (adpo). It was tuned by captions before (jobs/finetune_sft.py): `base.source` is the folder into
     which jobs/merge_vlm.py has merged that artifact."""
 
-    name: str = Field("adpo", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`. The same name resumes it."""
+    ENTRY = "idc.systems.adpo.task:train"
+    name: RunName = "adpo"
     objective: Literal["dpo", "adpo"] = "adpo"
     """dpo: equation 2 with negatives drawn uniformly from the bank (tables 1 to 3, "w/o Retrieval Adversarial"). adpo:
     equations 3 to 7."""

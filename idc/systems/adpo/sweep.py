@@ -14,6 +14,7 @@ from idc.data.store import fingerprint, read_manifest
 from idc.sweep.chain import Step, TrialConfig, TrialSection, TrialSteps
 from idc.sweep.steps import WRAP_BASE, train_step, with_evaluation
 from idc.systems.adpo.config import AdpoJob
+from idc.training.config import RunName
 from idc.training.hashing import content_or_id
 from idc.vlm.config import BaseConfig, TuningJob, base_content
 
@@ -24,7 +25,8 @@ _TUNED = BaseConfig(source="sft")
 class _Captions(TrialSection, TuningJob):
     """The first stage, SFT on the trial's pairs."""
 
-    name: str = "sft"
+    ENTRY = "idc.systems.sft.task:train"
+    name: RunName = "sft"
     pairs: str = ""
 
 
@@ -70,11 +72,7 @@ class Trial(TrialConfig):
             name = f"zeroshot-{fingerprint(*of_base, answers)[:12]}"
             work = [Step(name, WRAP_BASE, {"base": base, **answers})]
         else:
-            work = [
-                train_step(
-                    "sft", "idc.systems.sft.task:train", self.sft, {**pairs, "base": base}, store, [content, *of_base]
-                )
-            ]
+            work = [train_step("sft", self.sft, {**pairs, "base": base}, store, [content, *of_base])]
         if self.until == "preferences":
             sft = work[-1].name
             artifact = {"artifact": f"{store}/{sft}/artifact"}
@@ -86,6 +84,6 @@ class Trial(TrialConfig):
                 depends.append(content_or_id(retriever.encoder))
                 inputs["retriever"] = retriever.model_dump(mode="json")
                 depends.append(fingerprint(retriever.model_dump(mode="json", exclude={"encoder"})))
-            work += [merged, train_step("adpo", "idc.systems.adpo.task:train", self.adpo, inputs, store, depends)]
+            work += [merged, train_step("adpo", self.adpo, inputs, store, depends)]
         longest, gpus = self.sft.generation.max_new_tokens, self.sft.train.gpus_per_worker
         return with_evaluation(self, work, store, max_tokens=longest, gpus=gpus)

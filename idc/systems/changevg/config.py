@@ -12,7 +12,7 @@ from idc.changeimti.config import CAPTION_QUESTION, TASKS, ImtiTask, RegionConfi
 from idc.config import ConfigModel, missing
 from idc.data.manifest import missing_pairs
 from idc.nn.config import PairsTraining, WordCaptionerSettings, WordDecoderConfig
-from idc.training.config import GroupConfig, KeepBest, TrainConfig, missing_device
+from idc.training.config import GroupConfig, KeepBest, RunName, TrainConfig, missing_device
 from idc.util.option_values import DiskPath
 from idc.vlm.config import PromptConfig, TuningJob
 
@@ -113,8 +113,8 @@ class GuideJob(WordCaptionerSettings, PairsTraining):
     """Train the guide on pairs with masks of roads and buildings, and captions. A pair without a mask must be of change
     type none."""
 
-    name: str = Field("guide", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`. The same name resumes it."""
+    ENTRY = "idc.systems.changevg.task:train"
+    name: RunName = "guide"
     model: GuideConfig = GuideConfig()
     """The network."""
     goal: Literal["both", "summary", "map"] = "both"
@@ -202,8 +202,8 @@ class ChangeVgJob(TuningJob):
     """Tune a vision-language model on ChangeIMTI's questions, with a guide's notes before the first question of each
     dialogue. The artifact contains the guide, which the captioner runs before the language model."""
 
-    name: str = Field("changevg", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`. The same name resumes it."""
+    ENTRY = "idc.systems.changevg.tuning:train"
+    name: RunName = "changevg"
     pairs: str = Field(min_length=1)
     """Folder of instructions whose rows name their pairs (`jobs/build_changeimti.py`): training and validation
     split."""

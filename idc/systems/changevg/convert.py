@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from idc.data.text import Vocabulary
-from idc.data.textfiles import decode_text, parse_json
 from idc.systems.changevg.config import (
     GUIDE,
     BackboneConfig,
@@ -114,7 +113,7 @@ def convert_mci(job: ConvertMciJob, *, overwrite: bool = False) -> list[Dropped]
     }
     if (done := dropped_before(out, note, overwrite)) is not None:
         return done
-    vocabulary = mci_vocabulary(job.vocabulary)
+    vocabulary = Vocabulary.from_word_ids(job.vocabulary, MCI_MARKS, "own")
     checkpoint = read_checkpoint(source)
     ledger = Ledger(
         {
@@ -150,22 +149,6 @@ def _part(checkpoint: Any, name: str, source: Path) -> Any:
     if not isinstance(checkpoint, Mapping) or name not in checkpoint:
         raise ValueError(f"{source} has no {name}; MCI's checkpoint has encoder_dict, encoder_trans_dict, decoder_dict")
     return checkpoint[name]
-
-
-def mci_vocabulary(path: str) -> Vocabulary:
-    """The authors' word list, ``{word: id}``, ids from 0 without a gap, :data:`MCI_MARKS` first; else ValueError."""
-    try:
-        ids = dict(parse_json(decode_text(Path(path).read_bytes())))
-        listed = sorted(ids, key=ids.__getitem__)
-        whole = [ids[word] for word in listed] == list(range(len(ids)))
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not MCI's word list ({error}); give its vocab.json") from None
-    if not whole or tuple(listed[:4]) != MCI_MARKS:
-        raise ValueError(
-            f"{path} is not MCI's word list: it should give the ids 0 to 3 to {', '.join(MCI_MARKS)} and one id after "
-            "the other to the words"
-        )
-    return Vocabulary(listed[4:])
 
 
 def convert_guide(ledger: Ledger, job: ConvertMciJob) -> tuple[GuideConfig, dict[str, Tensor]]:

@@ -7,13 +7,12 @@ Rows that differ in the tuning alone share the guide and the questions. Loads no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from idc.changeimti.config import BuildChangeImtiJob
 from idc.data.store import fingerprint, read_manifest
 from idc.sweep.chain import Step, TrialSection, TrialSteps
-from idc.sweep.steps import TrainingTrial, answers_step, train_step, with_evaluation
+from idc.sweep.steps import TrainingTrial, train_step, with_evaluation
 from idc.systems.changevg.config import ChangeVgJob, GuidedPromptConfig, GuideJob
 from idc.vlm.config import BaseConfig, base_content
 
@@ -77,9 +76,7 @@ class Trial(TrainingTrial):
             yield "more_pairs: the questions are of `pairs` alone; leave it out, or take until=guide"
 
     def steps(self, store: str) -> TrialSteps:
-        alone = self.training_steps(
-            store, "idc.systems.changevg.task:train", self.guide.model.decoder.max_length, models=("start",)
-        )
+        alone = self.training_steps(store, self.guide.model.decoder.max_length, models=("start",))
         if self.until == "guide":
             return alone
         guide: str | None = None
@@ -92,7 +89,6 @@ class Trial(TrainingTrial):
             work.append(training)
         tuning = train_step(
             "changevg",
-            "idc.systems.changevg.tuning:train",
             self.changevg,
             {
                 "pairs": f"{store}/{questions.name}", "more_pairs": [], "guide": guide, "regions": None,
@@ -103,10 +99,7 @@ class Trial(TrainingTrial):
         )  # fmt: skip
         work.append(tuning)
         longest, gpus = self.changevg.generation.max_new_tokens, self.changevg.train.gpus_per_worker
-        shared = with_evaluation(self, work, store, max_tokens=longest, gpus=gpus)
-        asked = f"{store}/{questions.name}"
-        answers = answers_step(self, work, store, instructions=asked, depends=questions.name, gpus=gpus)
-        return replace(shared, answers=answers)
+        return with_evaluation(self, work, store, max_tokens=longest, gpus=gpus, questions=questions)
 
 
 def _questions_step(trial: Trial, content: str) -> Step:

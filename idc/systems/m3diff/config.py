@@ -9,6 +9,7 @@ from pydantic import Field
 
 from idc.config import ConfigModel
 from idc.systems.m3diff.mixture import MixtureConfig
+from idc.training.config import RunName
 from idc.vlm.config import PartConfig, PromptConfig, TuningJob
 
 
@@ -49,8 +50,8 @@ class MdpConfig(ConfigModel):
 class M3DiffJob(TuningJob):
     """Tune a vision-language model with the differential perception module, on folders of pairs."""
 
-    name: str = Field("m3diff", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`. The same name resumes it."""
+    ENTRY = "idc.systems.m3diff.task:train"
+    name: RunName = "m3diff"
     pairs: str = ""
     """Folder of pairs: training and validation split. This or `mixture`."""
     mixture: MixtureConfig | None = None

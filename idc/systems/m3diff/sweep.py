@@ -106,7 +106,7 @@ def _training(trial: Trial, of_base: list[str], store: str) -> Step:
             name: [job.mixture.prompt_of(name).model_dump(mode="json"), job.mixture.captions_of(name)] for name in used
         }
         content = [*check_sets(job.mixture), fingerprint(asked, job.mixture.splits, job.mixture.validated)]
-    return train_step("m3diff", "idc.systems.m3diff.task:train", job, derived, store, [*content, *of_base])
+    return train_step("m3diff", job, derived, store, [*content, *of_base])
 
 
 def ask_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:

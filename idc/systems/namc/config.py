@@ -13,7 +13,7 @@ from pydantic import Field
 from idc.config import ConfigModel, missing
 from idc.data.manifest import missing_pairs
 from idc.nn.config import WordCaptionerSettings, WordDecoderConfig
-from idc.training.config import GroupConfig, KeepBest, TrainConfig
+from idc.training.config import GroupConfig, KeepBest, RunName, TrainConfig, TrainingJob
 
 Cnn = Literal["resnet", "efficientnet_lite0", "stem"]
 CNN_STRIDE = 16
@@ -192,11 +192,9 @@ class ModelConfig(ConfigModel):
             )
 
 
-class _RunConfig(ConfigModel):
+class _RunConfig(TrainingJob):
     """Settings of both stages."""
 
-    runs: str = "runs"
-    """Folder of all runs."""
     pairs: str = Field(min_length=1)
     """Folder of pairs: training and validation split."""
     cache_mb: int = Field(2048, ge=0)
@@ -211,8 +209,8 @@ class _RunConfig(ConfigModel):
 class PretrainJob(_RunConfig):
     """Noise-robust pre-training: L = L_NIM + L_MIR + L_FDG (eq. 2) on described pairs."""
 
-    name: str = Field("namc-pretrain", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`. The same name resumes it."""
+    ENTRY = "idc.systems.namc.task:pretrain"
+    name: RunName = "namc-pretrain"
     pairs: str = Field(min_length=1)
     """Folder of described pairs (jobs/describe_pairs.py): each has a caption that follows the structured template.
     Pairs with other captions are left out, and counted; without NIM, which alone needs a description of each image,
@@ -275,8 +273,8 @@ class PretrainJob(_RunConfig):
 class FinetuneJob(WordCaptionerSettings, _RunConfig):
     """Fine-tuning on captions of changes, without NIM (section 4, appendix F)."""
 
-    name: str = Field("namc-finetune", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`. The same name resumes it."""
+    ENTRY = "idc.systems.namc.task:finetune"
+    name: RunName = "namc-finetune"
     pretrained: str | None = None
     """Artifact of the pre-training. Empty: train from scratch."""
     model: ModelConfig | None = None

@@ -86,11 +86,10 @@ class Trial(TrialConfig):
                 *([] if used is None else [f"tokenizer {content_or_id(used)}"]),
                 *([] if words is None else [f"words of {read_manifest(words, kind='pairs').fingerprint}"]),
             ]
-            step = train_step("namc-pretrain", "idc.systems.namc.task:pretrain", job, described, store, depends)
+            step = train_step("namc-pretrain", job, described, store, depends)
             work.append(step)
             pretrained, before, model = f"{store}/{step.name}/artifact", step.name, None
         inputs: dict[str, Any] = {"pairs": self.pairs, "pretrained": pretrained, "model": model}
-        task = "idc.systems.namc.task:finetune"
-        work.append(train_step("namc-finetune", task, self.finetune, inputs, store, (source, before)))
+        work.append(train_step("namc-finetune", self.finetune, inputs, store, (source, before)))
         longest, gpus = self.finetune.max_length, self.finetune.train.gpus_per_worker
         return with_evaluation(self, work, store, max_tokens=longest, gpus=gpus)

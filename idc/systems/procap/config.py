@@ -13,7 +13,7 @@ from idc.config import ConfigModel, missing
 from idc.data.manifest import missing_pairs
 from idc.nn.config import WordCaptionerSettings
 from idc.systems.procap.procedures.config import ProceduresConfig
-from idc.training.config import GroupConfig, KeepBest, TrainConfig
+from idc.training.config import GroupConfig, KeepBest, RunName, TrainConfig, TrainingJob
 from idc.util.option_values import DiskPath
 
 Procedure = Literal["queries", "frames", "none"]
@@ -186,12 +186,10 @@ class LossConfig(ConfigModel):
             yield "msm, align and consistency: at least one loss needs a weight above 0"
 
 
-class _RunConfig(ConfigModel):
+class _RunConfig(TrainingJob):
     """Settings of both stages."""
 
     learns_captions: ClassVar[bool] = False
-    runs: str = "runs"
-    """Folder of all runs."""
     procedures: str = Field(min_length=1)
     """Folder of procedures; built first by `build` if it does not exist."""
     build: ProceduresConfig | None = None
@@ -208,8 +206,8 @@ class _RunConfig(ConfigModel):
 class PretrainJob(_RunConfig):
     """Stage 1, explicit procedure modeling."""
 
-    name: str = Field("procap-pretrain", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`. The same name resumes it."""
+    ENTRY = "idc.systems.procap.task:pretrain"
+    name: RunName = "procap-pretrain"
     redraw_keyframes: bool = False
     """Draw the k key frames anew each epoch (official) instead of using the stored draw."""
     clip: str | None = None
@@ -252,8 +250,8 @@ class FinetuneJob(WordCaptionerSettings, _RunConfig):
     """Stage 2, implicit procedure captioning."""
 
     learns_captions = True
-    name: str = Field("procap-finetune", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`. The same name resumes it."""
+    ENTRY = "idc.systems.procap.task:finetune"
+    name: RunName = "procap-finetune"
     pretrained: str | None = None
     """Artifact of stage 1; empty: train the encoder from scratch."""
     encoder: EncoderConfig | None = None

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from idc.data.text import Vocabulary
+from idc.data.text import PROCAP_SPECIALS, Vocabulary
 from idc.systems.procap.captioner import TOKENIZER, CaptioningModel
 from idc.systems.procap.config import ConvertJob, DecoderConfig, EncoderConfig, FinetuneJob, PretrainJob
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
@@ -124,7 +124,7 @@ def _write_stage_1(job: ConvertJob, ledger: Ledger, note: dict[str, Any]) -> Non
 
 def _write_stage_2(job: ConvertJob, ledger: Ledger, note: dict[str, Any], saved: Mapping[str, Any]) -> None:
     assert job.vocabulary is not None
-    vocabulary = Vocabulary.from_procap(job.vocabulary)
+    vocabulary = Vocabulary.from_word_ids(job.vocabulary, PROCAP_SPECIALS, "procap")
     heads, max_length = saved.get("num_attention_heads", job.decoder_heads), saved.get("max_t_len", job.max_length)
     captioner, tokenizer = convert_stage_2(ledger, job.heads, int(heads), int(max_length))
     ledger.close()

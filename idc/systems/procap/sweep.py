@@ -93,13 +93,12 @@ class Trial(TrialConfig):
         if self.pretrained is not None:
             pretrained, before, encoder = self.pretrained, captioning_identity(self.pretrained), None
         elif self.explicit_modeling:
-            task, models = "idc.systems.procap.task:pretrain", ("clip", "clip_tokenizer")
-            stage_1 = train_step("pretrain", task, self.pretrain, data, store, (source,), models)
+            models = ("clip", "clip_tokenizer")
+            stage_1 = train_step("pretrain", self.pretrain, data, store, (source,), models)
             pretrained, before, encoder = f"{store}/{stage_1.name}/artifact", stage_1.name, None
             work.append(stage_1)
         inputs = {**data, "pretrained": pretrained, "encoder": encoder}
-        task = "idc.systems.procap.task:finetune"
-        work.append(train_step("finetune", task, self.finetune, inputs, store, (source, before)))
+        work.append(train_step("finetune", self.finetune, inputs, store, (source, before)))
         longest, gpus = self.finetune.decoder.max_length, self.finetune.train.gpus_per_worker
         return with_evaluation(self, work, store, max_tokens=longest, gpus=gpus)
 

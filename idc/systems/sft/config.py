@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
-
+from idc.training.config import RunName
 from idc.vlm.config import TuningJob
 
 
 class SftJob(TuningJob):
     """Tune a vision-language model on folders of pairs or of instructions."""
 
-    name: str = Field("sft", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`. The same name resumes it."""
+    ENTRY = "idc.systems.sft.task:train"
+    name: RunName = "sft"
 
 
 def supervision(saved: dict[str, Any]) -> str:

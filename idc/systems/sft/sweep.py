@@ -26,7 +26,6 @@ class Trial(TrainingTrial):
         base = self.sft.base
         return self.training_steps(
             store,
-            "idc.systems.sft.task:train",
             self.sft.generation.max_new_tokens,
             inputs={"base": base.model_dump(mode="json")},
             depends=base_content(base),

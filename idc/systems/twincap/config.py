@@ -10,7 +10,7 @@ from pydantic import Field
 from idc.config import ConfigModel
 from idc.data.augmentation import AugmentationConfig
 from idc.nn.config import PairsTraining, WordCaptionerSettings, WordDecoderConfig
-from idc.training.config import GroupConfig, KeepBest, TrainConfig
+from idc.training.config import GroupConfig, KeepBest, RunName, TrainConfig
 
 
 class ModelConfig(ConfigModel):
@@ -82,8 +82,8 @@ class DataConfig(ConfigModel):
 class TwinCapJob(WordCaptionerSettings, PairsTraining):
     """Train TwinCap on folders of pairs."""
 
-    name: str = Field("twincap", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`. The same name resumes it."""
+    ENTRY = "idc.systems.twincap.task:train"
+    name: RunName = "twincap"
     model: ModelConfig = ModelConfig()
     """The network."""
     supervision: SupervisionConfig = SupervisionConfig()

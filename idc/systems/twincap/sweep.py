@@ -23,4 +23,4 @@ class Trial(TrainingTrial):
 
     def steps(self, store: str) -> TrialSteps:
         longest = self.twincap.model.decoder.max_length
-        return self.training_steps(store, "idc.systems.twincap.task:train", longest, models=("start",))
+        return self.training_steps(store, longest, models=("start",))

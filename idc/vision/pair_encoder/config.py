@@ -9,7 +9,7 @@ from pydantic import Field
 
 from idc.config import ConfigModel
 from idc.data.manifest import missing_pairs
-from idc.training.config import GroupConfig, KeepBest, TrainConfig
+from idc.training.config import GroupConfig, KeepBest, RunName, TrainConfig, TrainingJob
 
 
 class PairEncoderConfig(ConfigModel):
@@ -54,7 +54,7 @@ class PairEncoderConfig(ConfigModel):
         return int((self.image_size // self.patch_size) ** 2 + 1)
 
 
-class TrainPairEncoderJob(ConfigModel):
+class TrainPairEncoderJob(TrainingJob):
     """Train a pair encoder on a folder of pairs with captions, so that pairs and their captions get similar vectors.
 
     As CLIP4IDC's adaptation on retrieval, except that: the learning rate decays linearly instead of by a cosine; a
@@ -63,10 +63,8 @@ class TrainPairEncoderJob(ConfigModel):
     best test.
     """
 
-    name: str = Field("pair-encoder", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`. The same name resumes it."""
-    runs: str = "runs"
-    """Folder of all runs."""
+    ENTRY = "idc.vision.pair_encoder.task:train"
+    name: RunName = "pair-encoder"
     pairs: str = Field(min_length=1)
     """Folder of pairs."""
     max_pairs: int | None = Field(None, ge=1)

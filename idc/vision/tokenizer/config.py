@@ -9,7 +9,7 @@ from pydantic import Field
 
 from idc.config import ConfigModel
 from idc.data.manifest import missing_pairs
-from idc.training.config import GroupConfig, TrainConfig
+from idc.training.config import GroupConfig, RunName, TrainConfig, TrainingJob
 
 
 class TokenizerConfig(ConfigModel):
@@ -108,13 +108,11 @@ class TokenizerLossConfig(ConfigModel):
             yield "l1 and l2: at least one needs a weight above 0"
 
 
-class TrainTokenizerJob(ConfigModel):
+class TrainTokenizerJob(TrainingJob):
     """Train an image tokenizer on the images of a folder of pairs."""
 
-    name: str = Field("tokenizer", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`. The same name resumes it."""
-    runs: str = "runs"
-    """Folder of all runs."""
+    ENTRY = "idc.vision.tokenizer.task:train"
+    name: RunName = "tokenizer"
     pairs: str = Field(min_length=1)
     """Folder of pairs."""
     max_pairs: int | None = Field(None, ge=1)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from idc.config import ConfigModel
-from idc.training.config import TrainConfig
+from idc.training.config import RunName, TrainConfig, TrainingJob
 
 
-class DifferenceNetJob(ConfigModel):
+class DifferenceNetJob(TrainingJob):
     """Train DifferenceNet on a folder of pairs."""
 
-    name: str = "difference-net"
-    runs: str = "runs"
+    ENTRY = "idc.systems.difference_net.task:train"
+    name: RunName = "difference-net"
     pairs: str = ""
     """Folder of pairs."""
     more_pairs: tuple[str, ...] = ()

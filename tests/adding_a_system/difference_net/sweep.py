@@ -17,4 +17,4 @@ class Trial(TrainingTrial):
     difference_net: _Train = _Train()
 
     def steps(self, store: str) -> TrialSteps:
-        return self.training_steps(store, "idc.systems.difference_net.task:train", max_tokens=20)
+        return self.training_steps(store, max_tokens=20)

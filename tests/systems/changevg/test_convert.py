@@ -141,7 +141,7 @@ def test_a_converted_file_captions_as_the_official_code(tmp_path: Path, monkeypa
     [
         ({"encoder_dict": {}}, WORDS, "holds no state dict"),
         (None, WORDS[:-1], "has 29 words, MCI_model.pth 30"),
-        (None, ["a"], "is not MCI's word list"),
+        (None, ["a"], "is not the authors' word list"),
     ],
 )
 def test_wrong_files_are_refused_by_name(tmp_path: Path, weights: Any, words: list[str], fault: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cluster.train import launch
+from cluster.train import TrainingRun, launch
 from idc.config import load
 from idc.data.images import decode_image
 from idc.data.pipeline import run_local
@@ -69,9 +69,8 @@ class World:
 
 def start(job: Any, run_dir: Path) -> dict[str, Any]:
     """Train by the job of any system, without Ray."""
-    stage = {"PretrainJob": "pretrain", "FinetuneJob": "finetune"}.get(type(job).__name__, "train")
-    entry = f"{type(job).__module__.removesuffix('.config')}.task:{stage}"
-    return launch(entry, job.model_dump(mode="json", exclude={"train"}), job.train, run_dir, local=True)
+    payload = job.model_dump(mode="json", exclude={"train"})
+    return launch(TrainingRun.in_folder(job.ENTRY, payload, job.train, run_dir), local=True)
 
 
 def make_world(folder: Path) -> World:
