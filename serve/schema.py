@@ -91,7 +91,7 @@ class ImageUrl(_Open):
     """Data URL (``data:image/png;base64,...``)."""
 
 
-class Part(_Open):
+class ContentPart(_Open):
     """A part of a message, whose type names the field that it has."""
 
     type: Literal["text", "image_url", "refusal"]
@@ -100,7 +100,7 @@ class Part(_Open):
     image_url: ImageUrl | None = None
 
     @model_validator(mode="after")
-    def _whole(self) -> Part:
+    def _whole(self) -> ContentPart:
         if (self.type == "image_url") == (self.image_url is not None):
             return self
         if self.image_url is None:
@@ -120,7 +120,7 @@ class Message(_Open):
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Annotated[
-        list[Part] | None, _text_as(lambda text: {"type": "text", "text": text}, str | list[Part] | None)
+        list[ContentPart] | None, _text_as(lambda text: {"type": "text", "text": text}, str | list[ContentPart] | None)
     ] = Field(None, fail_fast=True)
     """A text or parts; the last two images of all messages are the pair. Messages of tools are not read."""
 

@@ -27,7 +27,7 @@ from idc.captioning.contract import (
 )
 from idc.captioning.objects_config import NONE, REGIONS, ObjectsConfig
 from idc.systems.objects.canvas import canvas_of, exact_canvas, is_flat
-from idc.systems.objects.claims import Changes, Named, object_claims
+from idc.systems.objects.claims import ComparedPair, Named, object_claims
 from idc.systems.objects.comparison import compare
 from idc.systems.objects.detectors import Detector, detector_identity, embedded_installed, load_detector
 from idc.systems.objects.exact import exact_changes
@@ -170,28 +170,28 @@ class ObjectsCaptioner(Captioner):
         if not comparison.comparable:
             text = f"{view} What changed in it cannot be told." if view else INCOMPARABLE
             return _undecided(text, values, "the two images are not comparable")
-        changes = Changes(comparison, before.shape[:2], after.shape[:2])
+        pair = ComparedPair(comparison, before.shape[:2], after.shape[:2])
         named = Named([], [], complete=True, stayed=[])
         if self._detector is not None:
-            named = object_claims(changes, before, after, self._detector, self._config.names)
+            named = object_claims(pair, before, after, self._detector, self._config.names)
         words: list[Claim] = []
-        if self._text and not changes.around:  # strokes of letters are too thin for a region: they may be all
-            first, second = _without_objects(before, after, named.claims, changes)
+        if self._text and not pair.around:  # strokes of letters are too thin for a region: they may be all
+            first, second = _without_objects(before, after, named.claims, pair)
             words = word_claims(first, second, comparison.warp, region_of_interest)
-        boxes = [*named.places, *changes.places(words)]
+        boxes = [*named.places, *pair.places(words)]
         if self._detector is None:
-            regions = region_claims(changes, range(len(changes.regions)))
-            sentences = [region_sentence(changes.regions, comparison)] if changes.regions or not words else []
+            regions = region_claims(pair, range(len(pair.regions)))
+            sentences = [region_sentence(pair.regions, comparison)] if pair.regions or not words else []
             text = " ".join([*sentences, sentence_of(words, explained=False)] if words else sentences)
         else:
             # Where the camera moved, what the other view hides differs too, and only a named object is no background.
-            regions = [] if comparison.moved else region_claims(changes, other_regions(changes, boxes), named.stayed)
-            explained = named.complete and not changes.unexplained(boxes)
+            regions = [] if comparison.moved else region_claims(pair, other_regions(pair, boxes), named.stayed)
+            explained = named.complete and not pair.unexplained(boxes)
             text = unchanged_sentence("Nothing", comparison)
             if all_claims := [*named.claims, *words, *regions]:
                 text = f"{sentence_of(all_claims, explained)}{light_sentence(comparison.light)}"
-            if changes.around:
-                same = (item.name for item in named.stayed if changes.share(item.place) < _MOSTLY_CHANGED)
+            if pair.around:
+                same = (item.name for item in named.stayed if pair.share(item.place) < _MOSTLY_CHANGED)
                 text += f" The {next(same, 'rest')} is the same."
         text += f" {view}" if view else ""
         claims = (*named.claims, *words, *regions)
@@ -199,7 +199,7 @@ class ObjectsCaptioner(Captioner):
         doubt = _HIDDEN if (comparison.moved or view) and not (self._detector and claims) else None
         return Description(
             (Candidate(text, math.log(max(confidence, 1e-6))),),
-            change_map=values, regions=tuple(changes.regions), claims=claims, objects_text=text, doubt=doubt,
+            change_map=values, regions=tuple(pair.regions), claims=claims, objects_text=text, doubt=doubt,
         )  # fmt: skip
 
 
@@ -243,16 +243,16 @@ def _resized_boxes(description: Description, before: np.ndarray, after: np.ndarr
 
 
 def _without_objects(
-    before: np.ndarray, after: np.ndarray, claims: Sequence[Claim], changes: Changes
+    before: np.ndarray, after: np.ndarray, claims: Sequence[Claim], pair: ComparedPair
 ) -> tuple[np.ndarray, np.ndarray]:
     """Both images without the single objects that came, went or moved: words on them are no change of their own."""
     single = [claim for claim in claims if claim.kind != "changed" and claim.object != OBJECT and claim.count == 1]
-    boxes = changes.places(single)
+    boxes = pair.places(single)
     if not boxes:
         return before, after
     images = before.copy(), after.copy()
     for box in boxes:
-        for image, (left, top, right, bottom) in zip(images, (changes.on_before(box), box), strict=True):
+        for image, (left, top, right, bottom) in zip(images, (pair.on_before(box), box), strict=True):
             image[round(top) : round(bottom), round(left) : round(right)] = 128
     return images
 

@@ -111,7 +111,7 @@ class Instance(NamedTuple):
     place: Box
 
 
-class Changes:
+class ComparedPair:
     """The regions of a comparison, and boxes from one image to the other. ``around``: what the first region is called
     if it lies around the rest; ``least``: smallest share of a box whose pixels changed if its object did."""
 
@@ -194,38 +194,38 @@ class Named(NamedTuple):
 
 
 def object_claims(
-    changes: Changes, before: np.ndarray, after: np.ndarray, detector: Detector, names: Sequence[str] = ()
+    pair: ComparedPair, before: np.ndarray, after: np.ndarray, detector: Detector, names: Sequence[str] = ()
 ) -> Named:
     """The claims about the objects that a detector names on uint8 RGB images (H, W, 3) of any sizes; ``names`` as in
     :attr:`idc.captioning.objects_config.ObjectsConfig.names`."""
-    if not changes.regions:
+    if not pair.regions:
         return Named([], [], complete=True, stayed=[])
-    crops = _crops(changes)
-    old = instances(before, [changes.on_before(crop) for crop in crops], detector, names, changes.on_after)
+    crops = _crops(pair)
+    old = instances(before, [pair.on_before(crop) for crop in crops], detector, names, pair.on_after)
     new = instances(after, crops, detector, names, lambda box: box)
-    claims, boxes = _named_claims(old, new, changes, detector.high, names)
-    height, width = changes.size_after
+    claims, boxes = _named_claims(old, new, pair, detector.high, names)
+    height, width = pair.size_after
     complete = (
         max(len(old), len(new)) < _MOST_DETECTIONS
         and all(box_area(box) >= _LARGE * height * width for box in boxes)
         and all(
-            changes.share(item.place) < _TOUCHED or any(box_cover(item.place, box) > _EXPLAINED for box in boxes)
+            pair.share(item.place) < _TOUCHED or any(box_cover(item.place, box) > _EXPLAINED for box in boxes)
             for item in (*old, *new)
         )
     )
     trusted = [[item for item in items if _is_trusted(item, detector.high)] for items in (old, new)]
     pairs = ((first, second) for first, second in product(*trusted) if first.name == second.name != OBJECT)
-    pairs = (pair for pair in pairs if box_iou(pair[0].place, pair[1].place) > _SAME_PLACE)
-    stayed = [item for pair in pairs for item in pair]
+    pairs = (both for both in pairs if box_iou(both[0].place, both[1].place) > _SAME_PLACE)
+    stayed = [item for both in pairs for item in both]
     return Named(claims, boxes, complete, stayed)
 
 
 def _named_claims(
-    old: Sequence[Instance], new: Sequence[Instance], changes: Changes, high: float, names: Sequence[str]
+    old: Sequence[Instance], new: Sequence[Instance], pair: ComparedPair, high: float, names: Sequence[str]
 ) -> tuple[list[Claim], list[Box]]:
     """The claims by the rules, and the boxes of their objects; of ``old`` and ``new`` the surest are first, and from
     a score of ``high`` on an object is trusted if two views agree."""
-    sure_old, sure_new = (_sure(items, changes, high, names) for items in (old, new))
+    sure_old, sure_new = (_sure(items, pair, high, names) for items in (old, new))
     gone = [item for item in sure_old if not any(_same(item, other) for other in new)]
     came = [item for item in sure_new if not any(_same(item, other) for other in old)]
     claims: list[Claim] = []
@@ -233,19 +233,19 @@ def _named_claims(
     crowds: set[str] = set()
 
     def claim(kind: ClaimKind, first: Sequence[Instance], second: Sequence[Instance], *words: str) -> None:
-        claims.append(_claim(kind, first, second, changes, *words))
+        claims.append(_claim(kind, first, second, pair, *words))
         boxes.extend(item.place for item in (*first, *second))
 
     for first, second in product(sure_old, sure_new):
         if not {first.place, second.place} & set(boxes) and _replaces(first, second, first in gone and second in came):
             claim("replaced", [first], [second], first.name, second.name)
     gone, came = ([item for item in items if item.place not in boxes] for items in (gone, came))
-    gone, came = _without_hidden(gone, sure_new, old, changes), _without_hidden(came, sure_old, new, changes)
+    gone, came = _without_hidden(gone, sure_new, old, pair), _without_hidden(came, sure_old, new, pair)
     for family in dict.fromkeys(item.family for item in sorted([*gone, *came], key=lambda item: -item.score)):
         left, arrived = ([item for item in items if item.family == family] for items in (gone, came))
         several = len(left) + len(arrived) > _MANY
         if left and arrived and family != OBJECT and (several or len(left) == len(arrived) == 1):
-            claim("moved", left, arrived, *(() if several else (changes.where(left), changes.where(arrived))))
+            claim("moved", left, arrived, *(() if several else (pair.where(left), pair.where(arrived))))
             crowds |= {family} if several else set()
             continue
         if left:
@@ -254,7 +254,7 @@ def _named_claims(
             claim("appeared", [], arrived)
     for first, second in product(sure_old, sure_new):
         alike = first.family not in crowds and _same(first, second)
-        if alike and changes.share(second.place, boxes) >= _CHANGED:
+        if alike and pair.share(second.place, boxes) >= _CHANGED:
             claim("changed", [first], [second])
     return claims, boxes
 
@@ -350,7 +350,7 @@ def _name(family: str, classes: frozenset[str], score: float, votes: int, names:
     return VAGUE.get(name, name)
 
 
-def _sure(items: Sequence[Instance], changes: Changes, high: float, names: Sequence[str]) -> list[Instance]:
+def _sure(items: Sequence[Instance], pair: ComparedPair, high: float, names: Sequence[str]) -> list[Instance]:
     """The objects that may be claimed: trusted, where pixels changed, and no part of another one."""
     people = [enlarged_box(item.box, 0.2) for item in items if item.family == "person" and item.score > high / 2]
     result: list[Instance] = []
@@ -358,7 +358,7 @@ def _sure(items: Sequence[Instance], changes: Changes, high: float, names: Seque
         if (
             _is_trusted(item, high)
             and not (names and not item.classes & set(names))
-            and changes.share(item.place) >= changes.least
+            and pair.share(item.place) >= pair.least
             and not (
                 item.classes & CARRIED - set(names) and any(box_cover(item.box, person) > 0.6 for person in people)
             )
@@ -386,7 +386,7 @@ def _replaces(first: Instance, second: Instance, unmatched: bool) -> bool:
 
 
 def _without_hidden(
-    items: Sequence[Instance], others: Sequence[Instance], siblings: Sequence[Instance], changes: Changes
+    items: Sequence[Instance], others: Sequence[Instance], siblings: Sequence[Instance], pair: ComparedPair
 ) -> list[Instance]:
     """The objects of one image without those that a larger one of the other image hides or uncovers: they must also
     have changed where it is not. What is where it was, by ``siblings``, all objects of their image, hides nothing."""
@@ -397,20 +397,20 @@ def _without_hidden(
     ]
 
     def changed(box: Box) -> float:
-        return changes.share(box, [other for other in displaced if box_area(other) > box_area(box)])
+        return pair.share(box, [other for other in displaced if box_area(other) > box_area(box)])
 
     return [item for item in items if changed(item.place) >= _CHANGED]
 
 
 def _claim(
-    kind: ClaimKind, first: Sequence[Instance], second: Sequence[Instance], changes: Changes, *words: str
+    kind: ClaimKind, first: Sequence[Instance], second: Sequence[Instance], pair: ComparedPair, *words: str
 ) -> Claim:
     items = [*first, *second]
     names = {item.name for item in items}
     name = first[0].name if kind == "replaced" else items[0].family if len(names) > 1 else items[0].name
     return Claim(
-        kind, name, max(len(first), len(second)), changes.where(second or first),
-        _around(first, changes.size_before), _around(second, changes.size_after),
+        kind, name, max(len(first), len(second)), pair.where(second or first),
+        _around(first, pair.size_before), _around(second, pair.size_after),
         min(item.score for item in items), *words,
     )  # fmt: skip
 
@@ -422,11 +422,11 @@ def _around(items: Sequence[Instance], size: tuple[int, int]) -> tuple[int, int,
     return rounded_box((*boxes[:, :2].min(axis=0), *boxes[:, 2:].max(axis=0)), size)
 
 
-def _crops(changes: Changes) -> list[Box]:
+def _crops(pair: ComparedPair) -> list[Box]:
     """Squares around the largest regions, on the image after; none where an earlier one shows the region."""
-    height, width = changes.size_after
+    height, width = pair.size_after
     crops: list[Box] = []
-    for left, top, right, bottom in (region.box for region in changes.regions):
+    for left, top, right, bottom in (region.box for region in pair.regions):
         if len(crops) == _CROPS:
             break
         longer, shorter = max(right - left, bottom - top), min(height, width)

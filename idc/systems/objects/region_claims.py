@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from idc.captioning.contract import Claim, ClaimKind
-from idc.systems.objects.claims import Changes, Instance
+from idc.systems.objects.claims import ComparedPair, Instance
 from idc.systems.objects.comparison import CAME
 from idc.systems.objects.geometry import Box, box_area, box_cover, rounded_box
 from idc.systems.objects.wording import LINE, MIXED, REGION
@@ -22,35 +22,35 @@ _MATTERS = 0.004
 """Share of the image below which a region is not claimed next to named objects."""
 
 
-def other_regions(changes: Changes, boxes: Sequence[Box]) -> list[int]:
+def other_regions(pair: ComparedPair, boxes: Sequence[Box]) -> list[int]:
     """Indices of the regions outside the boxes of claims that are worth a claim of their own: clearly different, and
     large if there are other claims."""
     least = _MATTERS if boxes else 0.0
-    indices = changes.unexplained(boxes)
-    return [index for index in indices if changes.ratio(index) >= _CLEAR and changes.regions[index].share >= least]
+    indices = pair.unexplained(boxes)
+    return [index for index in indices if pair.ratio(index) >= _CLEAR and pair.regions[index].share >= least]
 
 
-def region_claims(changes: Changes, indices: Iterable[int], stayed: Sequence[Instance] = ()) -> list[Claim]:
+def region_claims(pair: ComparedPair, indices: Iterable[int], stayed: Sequence[Instance] = ()) -> list[Claim]:
     """Claims for regions, by their indices, each said to be at the one of ``stayed`` that it is inside of."""
     result = []
     for index in indices:
-        region, ratio = changes.regions[index], changes.ratio(index)
-        around = changes.around if index == 0 else None
-        outline = 0.0 if around else changes.comparison.outlines[index]
+        region, ratio = pair.regions[index], pair.ratio(index)
+        around = pair.around if index == 0 else None
+        outline = 0.0 if around else pair.comparison.outlines[index]
         kind: ClaimKind = "appeared" if outline > CAME else "gone" if outline < -CAME else "changed"
         before, after = (None if colour == MIXED else colour for colour in (region.before, region.after))
         if kind == "changed" and not (before and after):
             before = after = None
         elif kind != "changed":
-            before, after = before or changes.lightness(index, 0), after or changes.lightness(index, 1)
-        is_line = index >= len(changes.regions) - changes.comparison.lines
-        box_before = rounded_box(changes.on_before(region.box), changes.size_before)
+            before, after = before or pair.lightness(index, 0), after or pair.lightness(index, 1)
+        is_line = index >= len(pair.regions) - pair.comparison.lines
+        box_before = rounded_box(pair.on_before(region.box), pair.size_before)
         boxes = (None if kind == "appeared" else box_before, None if kind == "gone" else region.box)
         colours = (None if kind == "appeared" else before, None if kind == "gone" else after)
         name, confidence = around or (LINE if is_line else REGION), ratio / (1 + ratio)
         inside = (item for item in stayed if box_cover(region.box, item.place) >= _INSIDE)
         at = min(inside, key=lambda item: box_area(item.place), default=None)
-        small = at is not None and box_area(at.place) <= _MOST * math.prod(changes.size_after)
-        where = f"at the {at.name} {changes.where([at])}" if at and small and not around else region.position
+        small = at is not None and box_area(at.place) <= _MOST * math.prod(pair.size_after)
+        where = f"at the {at.name} {pair.where([at])}" if at and small and not around else region.position
         result.append(Claim(kind, name, 1, where, *boxes, confidence, *colours))
     return result

@@ -199,7 +199,7 @@ DOUBTS = {
         [("red", MIDDLE, 30)], [("red", MIDDLE, 30), ("blue", (160, 140), 22)], None,
         ("appeared", "person", 1, "in the middle"),
     ),
-    "another size": ([("red", MIDDLE, 14)], [("red", MIDDLE, 44)], None, ("moved", "car", 1, "in the middle")),
+    "another size": ([("red", MIDDLE, 14)], [("red", MIDDLE, 44)], None, ("appeared", "car", 1, "in the middle")),
     "in one view alone": (
         [], [("red", LEFT, 30)], ColourDetector(lone="car"), ("appeared", "region", 1, "on the left"),
     ),
