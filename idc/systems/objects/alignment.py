@@ -58,6 +58,8 @@ _STILL = 0.7
 """Share of the corners that can be followed that are displaced by less than a pixel if the camera stood still, and one
 minus that if it moved. Of fixed cameras at least 0.84 were, of the others at most 0.02, but for views that differ by
 half a pixel."""
+_BESIDE = 0.2
+"""Share of the image that corners span at least that are displaced if the camera moved: fewer are a thing that did."""
 _MIN_FOLLOWED = 0.25
 """Smallest share of the corners that can be followed, else nobody can tell."""
 
@@ -73,6 +75,7 @@ class Alignment(NamedTuple):
         shift: length in pixels of the displacements that a homography does not explain, 90th percentile over surfaces
             seen in both images; 0 without such displacements.
         sure: the views do not differ so much that surfaces may be mistaken for changes.
+        settled: the camera did not move, or what followed it stands still once warped: what differs is no parallax.
         along: where the camera moved, ``lit`` also displaced by the optical flow: what it shows as the image after does
             is no change. None where it stood still, or nobody can tell.
         matches: points (N, 2) of the image after and of the one before that show the same; None if there are few.
@@ -84,6 +87,7 @@ class Alignment(NamedTuple):
     valid: np.ndarray
     shift: float
     sure: bool
+    settled: bool
     along: np.ndarray | None
     matches: tuple[np.ndarray, np.ndarray] | None
 
@@ -111,13 +115,14 @@ def align(before: np.ndarray, after: np.ndarray, tolerance: float) -> Alignment:
     lit = _even_light(warped, after, valid)
     still = _stands_still(before, after)
     if still:  # for speed: flow finds nothing there that moved, of none of 78 real pairs
-        return Alignment(warped, lit, warp, valid, 0.0, True, None, matches)
+        return Alignment(warped, lit, warp, valid, 0.0, True, True, None, matches)
     flow, moved, shift, sure = _parallax(lit, after, valid, tolerance)
     along = moved if still is False else None
+    settled = along is None or _stands_still(warped, after) is True
     if flow is None:
-        return Alignment(warped, lit, warp, valid, 0.0, sure, along, matches)
+        return Alignment(warped, lit, warp, valid, 0.0, sure, settled, along, matches)
     moved_before, inside = _moved(warped, flow)
-    return Alignment(moved_before, moved, warp, valid & inside, shift, sure, along, matches)
+    return Alignment(moved_before, moved, warp, valid & inside, shift, sure, settled, along, matches)
 
 
 def scaling(image: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -129,7 +134,7 @@ def unaligned(before: np.ndarray, after: np.ndarray) -> Alignment:
     """The image before as it is, stretched to the size of the image after."""
     warp = scaling(after, before)
     stretched, valid = warped_to(before, warp, after.shape[:2])
-    return Alignment(stretched, stretched, warp, valid, 0.0, True, None, None)
+    return Alignment(stretched, stretched, warp, valid, 0.0, True, True, None, None)
 
 
 def share_in_agreement(
@@ -180,8 +185,11 @@ def _stands_still(before: np.ndarray, after: np.ndarray) -> bool | None:
     followed = returned & (np.asarray(seen) & np.asarray(seen_again)).ravel().astype(bool)
     if followed.sum() < max(_MIN_MATCHES, _MIN_FOLLOWED * len(followed)):
         return None
-    still = float((np.linalg.norm(there - corners, axis=-1).ravel()[followed] < 1).mean())
-    return True if still >= _STILL else False if still <= 1 - _STILL else None
+    stayed = np.linalg.norm(there - corners, axis=-1).ravel()[followed] < 1
+    if stayed.mean() >= _STILL:
+        return True
+    moved = stayed.mean() <= 1 - _STILL and _spread(corners[followed][~stayed], after.shape[:2]) >= _BESIDE
+    return False if moved else None
 
 
 def _warp(before: np.ndarray, after: np.ndarray, matches: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:

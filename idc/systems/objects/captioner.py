@@ -174,6 +174,8 @@ class ObjectsCaptioner(Captioner):
         named = Named([], [], complete=True, stayed=[])
         if self._detector is not None:
             named = object_claims(pair, before, after, self._detector, self._config.names)
+            if comparison.moved:  # what the other view hides differs too: only a thing with a name is no background
+                named = named._replace(claims=[claim for claim in named.claims if claim.object != OBJECT])
         words: list[Claim] = []
         if self._text and not pair.around:  # strokes of letters are too thin for a region: they may be all
             first, second = _without_objects(before, after, named.claims, pair)
@@ -184,7 +186,6 @@ class ObjectsCaptioner(Captioner):
             sentences = [region_sentence(pair.regions, comparison)] if pair.regions or not words else []
             text = " ".join([*sentences, sentence_of(words, explained=False)] if words else sentences)
         else:
-            # Where the camera moved, what the other view hides differs too, and only a named object is no background.
             regions = [] if comparison.moved else region_claims(pair, other_regions(pair, boxes), named.stayed)
             explained = named.complete and not pair.unexplained(boxes)
             text = unchanged_sentence("Nothing", comparison)

@@ -83,7 +83,8 @@ class Comparison(NamedTuple):
         comparable: whether the images show the same place so that single regions mean something.
         replaced: whether they do only because a part is the same as it was; all that differs is one region then.
         background: whether the first region is what was behind the rest: half of each border, but for the lower one.
-        moved: whether things are displaced as when the camera moves, by more than the tolerance.
+        moved: whether things are displaced as when the camera moves, by more than the tolerance, or the camera moved
+            and regions may be such things.
         small: whether parts of the images differ too weakly for a region, or are too small or too little displaced.
         shaded: whether further regions differ in brightness alone: their textures and hues are the same.
         light: mean brightness after, divided by that before, where nothing changed.
@@ -186,7 +187,7 @@ def _compared(
         comparable=comparable,
         replaced=replaced,
         background=bool(regions) and _is_around(regions[0]),
-        moved=aligned.shift > reach,
+        moved=aligned.shift > reach or (bool(regions) and not aligned.settled),
         small=threshold > THRESHOLD or int(weak.sum()) > 4,
         shaded=any(shaded),
         light=brightness_ratio(*levels),

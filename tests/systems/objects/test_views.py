@@ -79,3 +79,22 @@ def test_a_thing_that_turns_before_a_plain_wall_is_no_moving_camera(name: str) -
     across, down = x - 6 * np.sin(y / 25) * np.cos((x - 160) / 40), y + 3 * np.sin(x / 20)
     after = cv2.remap(before, across, down, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
     assert not compare(before.astype(np.uint8), after.astype(np.uint8)).moved
+
+
+def from_beside(back: np.ndarray, front: np.ndarray, behind: int, before: int) -> np.ndarray:
+    """A thing before a picture, from a place at which they are displaced by different distances."""
+    height, width = 300, 400
+    scene = cv2.resize(back, (560, 420))[60 : 60 + height, 80 + behind : 80 + behind + width].copy()
+    mask = cv2.ellipse(np.zeros((height, width), np.uint8), (width // 2 - before, 200), (80, 150), 0, 0, 360, 1, -1)
+    thing = cv2.warpAffine(
+        cv2.resize(front, (width, height)), np.array([[1.0, 0, -before], [0, 1, 0]]), (width, height)
+    )
+    return np.where(mask[..., None] > 0, thing, scene)
+
+
+@pytest.mark.parametrize(("back", "front"), [("table_00000", "fruit_042"), ("fruit_042", "road_00208")])
+def test_what_another_place_of_the_camera_uncovers_is_no_change(back: str, front: str) -> None:
+    images = PICTURES[back], PICTURES[front]
+    before, *afters = (from_beside(*images, *shift) for shift in ((0, 0), (6, 14), (10, 30), (20, 50)))
+    described = ObjectsCaptioner(ObjectsConfig(detector="none", text=False)).describe([before] * len(afters), afters)
+    assert "changed" not in [description.verdict for description in described]
