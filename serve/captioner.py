@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from idc.captioning.apply import CaptionedPair, DescribeOptions, Fault, Item, Pixels, describe_batch, with_objects
+from idc.captioning.apply import (
+    CaptionedPair,
+    DescribeOptions,
+    Fault,
+    Item,
+    Pixels,
+    describe_batch,
+    lacks_objects,
+    with_objects,
+)
 from idc.captioning.class_counts import count_classes
 from idc.captioning.contract import MAP_SIDE, Description, draw_map, equal_outside, require
 from idc.captioning.loading import DEFAULTS, AutoCaptioner, CaptionerLoader, LoadConfig
@@ -100,9 +109,9 @@ class ServedCaptioner:
 
     def lacks_objects(self, result: PairResult, options: Options) -> bool:
         """Whether a result needs :meth:`add_objects`."""
-        if result.description is None or result.description.claims is not None or options.objects == "never":
+        if result.description is None or options.objects == "never":
             return False
-        return options.objects == "always" or result.description.familiar is False
+        return lacks_objects(result.description, always=options.objects == "always")
 
     def add_objects(self, described: Sequence[tuple[DecodedPair, PairResult]], options: Options) -> list[PairResult]:
         """The results of pairs that lack it with what ``objects`` says of them: in seconds each."""

@@ -109,10 +109,10 @@ def test_only_systems_and_entries_are_loaded_by_a_computed_name() -> None:
 def modules_of(path: Path, types: bool = True) -> set[str]:
     """Dotted names a file imports, anywhere in it, also inside functions and by name (a computed part stands for every
     module that it fits); with ``types`` those of TYPE_CHECKING too."""
-    found = {name for name in loaded_by_name(path) if "*" not in name}
-    for name in loaded_by_name(path) - found - {"*"}:
+    modules = {name for name in loaded_by_name(path) if "*" not in name}
+    for name in loaded_by_name(path) - modules - {"*"}:
         pattern = re.escape(name).replace(r"\*", r"\w+")
-        found |= {module for module in map(name_of, python_files(*CODE)) if re.fullmatch(pattern, module)}
+        modules |= {module for module in map(name_of, python_files(*CODE)) if re.fullmatch(pattern, module)}
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     if not types:
         tree.body = [
@@ -120,12 +120,12 @@ def modules_of(path: Path, types: bool = True) -> set[str]:
         ]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative imports hide the layer; write the full name"
-            found.add(node.module or "")
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+            modules.add(node.module or "")
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return modules
 
 
 def is_within(module: str, package: str) -> bool:
@@ -342,8 +342,8 @@ def test_importing_loads_no_heavy_library_and_makes_nothing(tmp_path: Path) -> N
     assert len(names) > 80
     code = (
         f"import importlib, sys\nfor name in {names!r}:\n    importlib.import_module(name)\n"
-        f"    found = [heavy for heavy in {(*HEAVY, 'jinja2')!r} if heavy in sys.modules]\n"
-        "    if found:\n        sys.exit(f'importing {name} loads {found}')\n"
+        f"    loaded = [heavy for heavy in {(*HEAVY, 'jinja2')!r} if heavy in sys.modules]\n"
+        "    if loaded:\n        sys.exit(f'importing {name} loads {loaded}')\n"
     )
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": ""},

@@ -232,12 +232,17 @@ def _nearly_black(before: np.ndarray, after: np.ndarray) -> str | None:
     )
 
 
+def lacks_objects(description: Description, always: bool = False) -> bool:
+    """Whether a description is not that of ``objects``, which is to speak too: its captioner is not familiar with the
+    pair, or ``always``."""
+    return description.claims is None and (always or description.familiar is False)
+
+
 def with_objects(
     description: Description, pixels: Pixels, always: bool = False, objects: ObjectsConfig | None = None
 ) -> Description:
-    """The description with what ``objects`` says, if its captioner is not familiar with the pair (or ``always``) and it
-    is not its own."""
-    if description.claims is not None or not (always or description.familiar is False):
+    """The description with what ``objects`` says, if it :func:`lacks_objects`."""
+    if not lacks_objects(description, always):
         return description
     [other] = untrained_captioner(objects).describe(
         [pixels.before], [pixels.after], region_of_interest=[pixels.region_of_interest]

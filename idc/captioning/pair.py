@@ -54,9 +54,8 @@ class PairJob(CaptionSettings):
         if not all(Path(path).is_file() or "://" in path for path in (self.before, self.after)):
             return  # which is said without asking the hub for a model
         try:
-            self.loader  # noqa: B018  # made once, here, where its faults are named
-            if self.objects.model_fields_set:
-                untrained_captioner(self.objects)
+            if (objects := self.loader.objects).model_fields_set:
+                untrained_captioner(objects)
         except ValueError as error:
             setting = str(error).partition(":")[0].partition(".")[0]
             yield str(error) if setting in type(self).model_fields else f"artifact: {error}"

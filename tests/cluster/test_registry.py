@@ -37,11 +37,11 @@ def make_evaluation(
     folder: Path, artifact: Path, wrong: int, pairs: int = 60, data: dict[str, str] | None = None, split: str = "test"
 ) -> Path:
     """An evaluation of the artifact in which the first ``wrong`` captions are wrong."""
-    made, rows = scored(range(wrong), pairs, split)
+    evaluation, rows = scored(range(wrong), pairs, split)
     mark = fingerprint(artifact.name, wrong, pairs, split, data)
-    protocol = {**made.protocol, "data": data or DATA, "pairs": "data/pairs", "captioner": str(artifact)}
+    protocol = {**evaluation.protocol, "data": data or DATA, "pairs": "data/pairs", "captioner": str(artifact)}
     update = {"fingerprint": mark, "artifact": captioning_identity(artifact), "protocol": protocol}
-    ev.save(folder, made.model_copy(update=update), rows)
+    ev.save(folder, evaluation.model_copy(update=update), rows)
     return folder
 
 

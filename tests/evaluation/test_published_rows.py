@@ -15,18 +15,18 @@ def key(row: PublishedRow) -> tuple[str, ...]:
 
 
 def one(paper: str, table: str, data_set: str, method: str, subset: str = ALL) -> dict[str, float]:
-    found = [
+    values = [
         row.values for row in ROWS if key(row)[:4] == (paper, table, data_set, subset) and row.method == method
     ]  # fmt: skip
-    assert len(found) == 1
-    return found[0]
+    assert len(values) == 1
+    return values[0]
 
 
 def test_all_five_papers_are_there_with_their_own_rows() -> None:
     for name, paper in load_published().papers.items():
-        own = [row for row in ROWS if row.table.paper == name and row.own]
-        assert own, paper.method
-        assert len([row for row in ROWS if row.table.paper == name]) > len(own), "and the methods it compares with"
+        proposed = [row for row in ROWS if row.table.paper == name and row.own]
+        assert proposed, paper.method
+        assert len([row for row in ROWS if row.table.paper == name]) > len(proposed), "and the methods it compares with"
     assert len({key(row) for row in ROWS}) == len(ROWS) == 368
 
 

@@ -108,12 +108,16 @@ def test_agreement_beside_its_chance() -> None:
         (None, "nothing has changed"),
         ("road", "a road was added"),
     ]
-    found = agreement(rows)
-    assert found.pairs == 6
-    assert found.accuracy == pytest.approx(3 / 6)
-    assert (found.most_frequent, found.chance_most_frequent) == ("none", pytest.approx(3 / 6))
-    assert found.per_type == {"color": 0.5, "move": 0.0, "none": pytest.approx(2 / 3)}
-    assert found.table == {"color": {"color": 1, "material": 1}, "move": {"unclear": 1}, "none": {"move": 1, "none": 2}}
+    scores = agreement(rows)
+    assert scores.pairs == 6
+    assert scores.accuracy == pytest.approx(3 / 6)
+    assert (scores.most_frequent, scores.chance_most_frequent) == ("none", pytest.approx(3 / 6))
+    assert scores.per_type == {"color": 0.5, "move": 0.0, "none": pytest.approx(2 / 3)}
+    assert scores.table == {
+        "color": {"color": 1, "material": 1},
+        "move": {"unclear": 1},
+        "none": {"move": 1, "none": 2},
+    }
     assert agreement([(None, "x"), ("road", "a road was added")]) is None
 
 
@@ -128,13 +132,13 @@ def test_levirs_five_sentences_say_that_nothing_changed_and_nothing_else_does() 
 def test_the_table_of_change_against_no_change() -> None:
     same = "there is no difference"
     rows = [(True, "a road is built"), (True, "a house appears"), (True, same), (False, same), (None, "a road")]
-    found = change_table(rows, levir=True)
-    assert found.table == {"change": {"change": 2, "no change": 1}, "no change": {"change": 0, "no change": 1}}
-    assert found.accuracy == pytest.approx(3 / 4)
-    assert found.change_accuracy == pytest.approx(2 / 3)
-    assert found.no_change_accuracy == 1.0
-    assert found.chance_most_frequent == pytest.approx(3 / 4)
-    assert "five no-change sentences" in found.rule
+    scores = change_table(rows, levir=True)
+    assert scores.table == {"change": {"change": 2, "no change": 1}, "no change": {"change": 0, "no change": 1}}
+    assert scores.accuracy == pytest.approx(3 / 4)
+    assert scores.change_accuracy == pytest.approx(2 / 3)
+    assert scores.no_change_accuracy == 1.0
+    assert scores.chance_most_frequent == pytest.approx(3 / 4)
+    assert "five no-change sentences" in scores.rule
     assert change_table([(None, "x")]) is None
     only = change_table([(True, "nothing has changed")])
     assert (only.change_accuracy, only.no_change_accuracy) == (0.0, None)

@@ -110,8 +110,8 @@ class Comparison(NamedTuple):
 
 
 def compare(before: np.ndarray, after: np.ndarray, region_of_interest: np.ndarray | None = None) -> Comparison:
-    """Compare two images, uint8 RGB (H, W, 3) of any sizes. ``region_of_interest``: bool (H, W)
-    over the image after, where differences count; None: everywhere."""
+    """Compare two images, uint8 RGB (H, W, 3) of any sizes. ``region_of_interest``: bool (H, W) over the image after,
+    where differences count; None: everywhere."""
     first, second = _resized(before), _resized(after)
     reach = max(1, round(_TOLERANCE * max(second.shape[:2])))
     aligned = align(first, second, reach)

@@ -156,13 +156,13 @@ def unmoved_pixels(before: np.ndarray, after: np.ndarray, different: np.ndarray)
     plain ground is covered and uncovered by what moves. Within a cluster most of which is left nothing moved: a letter
     that is in the old and in the new word did not.
     """
-    images, details = (before, after), (_detail(before), _detail(after))
+    codes, details = ([of(image) for image in (before, after)] for of in (codes_of, _detail))
     labels, boxes = clusters_of(different, _LETTERS)
-    explained = [np.zeros_like(different) for _ in images]
+    explained = [np.zeros_like(different) for _ in codes]
     moves: list[tuple[Move, int]] = []
     for dx, dy in _distances(before, after, different):
         for side, (x, y) in enumerate(((dx, dy), (-dx, -dy))):
-            shown = _shown_at(images[side], images[1 - side], (x, y))
+            shown = _shown_at(codes[side], codes[1 - side], (x, y))
             new = different & details[side] & ~explained[side]
             pixels, equal = (np.bincount(labels[mask], minlength=len(boxes) + 1) for mask in (new, new & shown))
             for number in np.flatnonzero((equal >= _SAME * pixels) & (pixels > 0)):
@@ -216,16 +216,17 @@ def _distances(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> 
     return [(int(x), int(y)) for x, y in distances[frequent]]
 
 
-def _shown_at(image: np.ndarray, other: np.ndarray, by: tuple[int, int]) -> np.ndarray:
-    """Where an image shows what the other one shows at this distance to the right and below, bool (H, W)."""
-    height, width = image.shape[:2]
+def _shown_at(codes: np.ndarray, others: np.ndarray, by: tuple[int, int]) -> np.ndarray:
+    """Where an image shows what the other one shows at this distance to the right and below, bool (H, W); by the codes
+    of both."""
+    height, width = codes.shape
     dx, dy = by
     result = np.zeros((height, width), bool)
     if abs(dx) < width and abs(dy) < height:
         here, there = (
             np.s_[max(-y, 0) : height - max(y, 0), max(-x, 0) : width - max(x, 0)] for x, y in ((dx, dy), (-dx, -dy))
         )
-        result[here] = codes_of(image[here]) == codes_of(other[there])
+        result[here] = codes[here] == others[there]
     return result
 
 
