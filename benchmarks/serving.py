@@ -101,7 +101,8 @@ def caption_alone(artifact: str, images: dict[str, bytes], batch: int, seconds: 
     captioner = CaptionerLoader(artifact, LoadConfig())()
 
     def once() -> None:
-        captioner.describe(*([decode_image(images[name]) for _ in range(batch)] for name in ("before", "after")))
+        befores, afters = ([decode_image(images[name]) for _ in range(batch)] for name in ("before", "after"))
+        captioner.describe(befores, afters)
 
     for _ in range(3):
         once()

@@ -22,9 +22,16 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from PIL import Image
 
-from idc.captioning.apply import DescribeOptions, Fault, Pixels, describe_each, with_frames
+from idc.captioning.apply import Fault, Pixels, describe_each, with_frames
 from idc.captioning.boxes import boxes_of, draw_boxes
-from idc.captioning.contract import Captioner, Description, assessment_text, draw_map, sentence_without_model
+from idc.captioning.contract import (
+    Captioner,
+    Description,
+    SearchOptions,
+    assessment_text,
+    draw_map,
+    sentence_without_model,
+)
 from idc.captioning.loading import CaptionerLoader, LoadConfig
 from idc.captioning.objects_config import Mode, ObjectsConfig
 from idc.captioning.pair import read_images
@@ -260,9 +267,10 @@ class LoadedCaptioner:
         parts = read_areas(ignore), read_areas(only)
         sides = zip(images[: len(before)], images[len(before) :], strict=True)
         pairs = [_pair(*pair).counting(*parts) for pair in sides]
-        options = DescribeOptions(beams, candidates, change_map=self.captioner.can("map"), objects=self.objects)
+        options = SearchOptions(beams, candidates, change_map=self.captioner.can("map"))
         captions = []
-        for index, (pair, result) in enumerate(zip(pairs, describe_each(self.captioner, pairs, options), strict=True)):
+        described = describe_each(self.captioner, pairs, options, self.objects)
+        for index, (pair, result) in enumerate(zip(pairs, described, strict=True)):
             if isinstance(result.pixels, Fault):
                 where = f"pair {index} of the lists: " if len(pairs) > 1 else ""
                 raise ValueError(f"{where}{result.pixels.error.detail}")

@@ -15,7 +15,6 @@ import numpy as np
 
 from idc.captioning.apply import (
     CaptionedPair,
-    DescribeOptions,
     Fault,
     Item,
     Pixels,
@@ -24,7 +23,7 @@ from idc.captioning.apply import (
     with_objects,
 )
 from idc.captioning.class_counts import count_classes
-from idc.captioning.contract import MAP_SIDE, Description, draw_map, equal_outside, require
+from idc.captioning.contract import MAP_SIDE, Description, SearchOptions, draw_map, equal_outside, require
 from idc.captioning.loading import DEFAULTS, AutoCaptioner, CaptionerLoader, LoadConfig
 from idc.data.images import encode_png, resize_image
 from idc.endpoint.chat_endpoint import EndpointError, NotAnswered, RequestRefused
@@ -74,7 +73,7 @@ class ServedCaptioner:
     def unsupported(self, options: Options) -> str | None:
         """The reason why pairs cannot be captioned with these options, or None."""
         try:
-            _describe_options(options, options.polygons == "always").check(self.captioner)
+            _search(options, options.polygons == "always").check(self.captioner)
         except ValueError as error:
             return str(error)
         return None
@@ -124,7 +123,7 @@ class ServedCaptioner:
 
     def _captioned(self, pairs: Sequence[DecodedPair], options: Options) -> list[PairResult]:
         grids = [pair.grid if self._can_map else None for pair in pairs]
-        each = [_describe_options(options, grid is not None) for grid in grids]
+        each = [_search(options, grid is not None) for grid in grids]
         described = describe_batch(self.captioner, [pair.pixels for pair in pairs], each)
         return [captioned(result, options, grid) for result, grid in zip(described, grids, strict=True)]
 
@@ -174,9 +173,9 @@ def _failed(error: Exception, prefix: str) -> PairResult:
     return PairResult(error="internal error; details are in the server log", status=500)
 
 
-def _describe_options(options: Options, polygons: bool) -> DescribeOptions:
+def _search(options: Options, polygons: bool) -> SearchOptions:
     """``polygons``: those of the change map are wanted."""
-    return DescribeOptions(options.beams, options.candidates, options.change_map or polygons)
+    return SearchOptions(options.beams, options.candidates, options.change_map or polygons)
 
 
 def captioned(result: CaptionedPair, options: Options, grid: PixelGrid | None) -> PairResult:

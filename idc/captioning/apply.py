@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from pydantic import Field, model_validator
 
-from idc.captioning.contract import Captioner, Description, beams_of, require
+from idc.captioning.contract import Captioner, Description, SearchOptions
 from idc.captioning.loading import LoadConfig
 from idc.captioning.objects_config import ObjectsConfig
 from idc.captioning.region_of_interest import Area, Box, areas_of, region_from
@@ -60,9 +60,13 @@ class CaptionSettings(LoadConfig):
                 raise ValueError(f"{name}: {error}") from None
         return values | named
 
+    def search_options(self) -> SearchOptions:
+        """The options of the search, without change maps; ValueError as of :class:`SearchOptions`."""
+        return SearchOptions(self.beams, self.candidates)
+
     def errors(self) -> Iterator[str]:
         try:
-            beams_of(self.beams, self.candidates, validated=1)
+            self.search_options()
         except ValueError as error:
             yield f"beams: {error}"
 
@@ -117,24 +121,6 @@ class Fault:
         return ": ".join(filter(None, (self.role, self.error.code, self.name, self.error.detail)))
 
 
-@dataclass(frozen=True)
-class DescribeOptions:
-    """How a row is captioned (:meth:`idc.captioning.contract.Captioner.describe`); rows with equal options form one
-    batch of the model. ``objects``: settings with which ``objects`` also speaks where the captioner is not familiar
-    with the pair; None: it does not."""
-
-    beams: int | None = None
-    candidates: int = 1
-    change_map: bool = False
-    objects: ObjectsConfig | None = None
-
-    def check(self, captioner: Captioner) -> None:
-        """Refuse, by a ValueError, options that a captioner does not support, or that are impossible."""
-        beams_of(self.beams, self.candidates, validated=1)
-        if self.change_map:
-            require(captioner, "map")
-
-
 class CaptionedPair(NamedTuple):
     """The result of one row: its images, or why it has no description; the description; the duration of the model's
     call for the row's batch, and the number of pairs in that batch."""
@@ -170,12 +156,12 @@ def described_frames(before: bytes, after: bytes, max_pixels: float = MAX_PIXELS
 
 
 def describe_batch(
-    captioner: Captioner, images: Sequence[Pixels | Fault], options: Sequence[DescribeOptions]
+    captioner: Captioner, images: Sequence[Pixels | Fault], options: Sequence[SearchOptions]
 ) -> list[CaptionedPair]:
     """Describe decoded pairs, each with its own options; pairs with equal ones go through the model together. What
     ``objects`` says is not among it (:func:`with_objects`). A refused option or pair is a ValueError."""
     results = [CaptionedPair(pixels) for pixels in images]
-    groups: dict[DescribeOptions, list[int]] = defaultdict(list)
+    groups: dict[SearchOptions, list[int]] = defaultdict(list)
     for index, (pixels, option) in enumerate(zip(images, options, strict=True)):
         if isinstance(pixels, Pixels):
             option.check(captioner)
@@ -186,9 +172,11 @@ def describe_batch(
         region_of_interest = [pair.region_of_interest for pair in pairs]
         started = time.perf_counter()
         descriptions = captioner.describe(
-            befores, afters, beams=option.beams, candidates=option.candidates, change_map=option.change_map,
+            befores,
+            afters,
+            option,
             region_of_interest=None if all(part is None for part in region_of_interest) else region_of_interest,
-        )  # fmt: skip
+        )
         seconds = time.perf_counter() - started
         for index, pair, described in zip(indices, pairs, descriptions, strict=True):
             notes = (pair.note, _nearly_black(*pair.images))
@@ -198,11 +186,15 @@ def describe_batch(
 
 
 def describe_each(
-    captioner: Captioner, images: Sequence[Pixels | Fault], options: DescribeOptions
+    captioner: Captioner,
+    images: Sequence[Pixels | Fault],
+    options: SearchOptions,
+    objects: ObjectsConfig | None = None,
 ) -> Iterator[CaptionedPair]:
-    """As :func:`describe_batch` with equal options, and with what ``objects`` says, pair by pair. If the captioner
-    refuses one of the pairs, the batch is halved until its result alone is the :class:`Fault`. Other errors than
-    ValueError are not of a pair, but of the machine, the endpoint or the program."""
+    """As :func:`describe_batch` with equal options, pair by pair, and with what ``objects`` of these settings (None:
+    nobody) says where the captioner is not familiar with the pair. If the captioner refuses one of the pairs, the batch
+    is halved until its result alone is the :class:`Fault`. Other errors than ValueError are not of a pair, but of the
+    machine, the endpoint or the program."""
     try:
         results = describe_batch(captioner, images, [options] * len(images))
     except ValueError as error:
@@ -211,13 +203,13 @@ def describe_each(
             return
         half = len(images) // 2
         for part in (images[:half], images[half:]):
-            yield from describe_each(captioner, part, options)
+            yield from describe_each(captioner, part, options, objects)
         return
     for result in results:
-        if options.objects is None or result.description is None or isinstance(result.pixels, Fault):
+        if objects is None or result.description is None or isinstance(result.pixels, Fault):
             yield result
         else:
-            yield result._replace(description=with_objects(result.description, result.pixels, objects=options.objects))
+            yield result._replace(description=with_objects(result.description, result.pixels, objects=objects))
 
 
 def _nearly_black(before: np.ndarray, after: np.ndarray) -> str | None:
@@ -256,7 +248,8 @@ def describe_rows(
     decode: Callable[[Item], Pixels | Fault],
     pool: Executor,
     batch_size: int,
-    options: DescribeOptions = DescribeOptions(),
+    options: SearchOptions = SearchOptions(),
+    objects: ObjectsConfig | None = None,
 ) -> Iterator[tuple[Item, CaptionedPair]]:
     """Describe rows batch by batch, in their order; while the model works on one batch, the next one is decoded. The
     result of a pair that the captioner refuses is a :class:`Fault`.
@@ -265,6 +258,7 @@ def describe_rows(
         rows: may be endless; read at most one batch ahead.
         decode: decodes the images of a row; called in ``pool``.
         batch_size: rows per batch, unreadable ones included.
+        objects: as of :func:`describe_each`.
     """
     source = iter(rows)
     waiting: deque[tuple[list[Item], list[Future[Pixels | Fault]]]] = deque()
@@ -274,7 +268,7 @@ def describe_rows(
         while len(waiting) > (1 if batch else 0):
             done, decoded = waiting.popleft()
             images = [future.result() for future in decoded]
-            yield from zip(done, describe_each(captioner, images, options), strict=True)
+            yield from zip(done, describe_each(captioner, images, options, objects), strict=True)
         if not batch:
             return
 
@@ -287,6 +281,7 @@ class BatchCaptioner:
         reader: reads the cells that name an image; default: cells hold the encoded image.
         max_pixels: larger images are refused before they are decoded.
         readers: threads.
+        objects: as of :func:`describe_each`.
         maps: also compute change maps, if the captioner has them.
         ignore, only: the part of every pair that counts (:func:`idc.captioning.region_of_interest.region_from`).
     """
@@ -294,7 +289,8 @@ class BatchCaptioner:
     def __init__(
         self,
         load: Callable[[], Captioner],
-        options: DescribeOptions,
+        options: SearchOptions = SearchOptions(),
+        objects: ObjectsConfig | None = None,
         batch_size: int | None = None,
         reader: Reader | None = None,
         max_pixels: int = MAX_PIXELS,
@@ -306,10 +302,10 @@ class BatchCaptioner:
         self._captioner = load()
         if maps and self._captioner.can("map"):
             options = replace(options, change_map=True)
-        self._options, self._batch_size = options, batch_size
+        options.check(self._captioner)
+        self._options, self._objects, self._batch_size = options, objects, batch_size
         self._reader, self._max_pixels, self._ignore, self._only = reader, max_pixels, ignore, only
         self._pool = ThreadPoolExecutor(readers, thread_name_prefix="decode")
-        options.check(self._captioner)
 
     def __call__(self, batch: Batch) -> Iterator[tuple[int, CaptionedPair]]:
         """Positions of the rows without an error, and their results."""
@@ -317,7 +313,7 @@ class BatchCaptioner:
 
         decode = lambda i: self._decode(batch["before"][i], batch["after"][i])  # noqa: E731
         size = self._batch_size or max(1, num_rows(batch))
-        return describe_rows(self._captioner, good_rows(batch), decode, self._pool, size, self._options)
+        return describe_rows(self._captioner, good_rows(batch), decode, self._pool, size, self._options, self._objects)
 
     def _decode(self, before: Any, after: Any) -> Pixels | Fault:
         pixels = decode_pair(before, after, self._reader, self._max_pixels)

@@ -334,25 +334,37 @@ def equal_outside(before: np.ndarray, after: np.ndarray, region_of_interest: np.
     return np.where(inside[..., None], before, other)
 
 
-def beams_of(beams: int | None, candidates: int, validated: int) -> int:
-    """Beams of a search for ``candidates`` captions: ``beams``, by default the larger of ``validated``, the artifact's
-    own number, and ``candidates``. Fewer beams than candidates, or less than one of either, are a ValueError."""
-    if candidates < 1 or (beams is not None and beams < 1):
-        raise ValueError(f"beams and candidates must be at least 1, got beams={beams}, candidates={candidates}")
-    if beams is not None and beams < candidates:
-        raise ValueError(
-            f"candidates={candidates} need as many beams, got beams={beams}; ask for beams={candidates}, or for none"
-        )
-    return max(validated, candidates) if beams is None else beams
-
-
-class SearchOptions(NamedTuple):
-    """Options of :meth:`Captioner.describe`."""
+@dataclass(frozen=True)
+class SearchOptions:
+    """What is asked of a captioner; pairs with equal options may share a batch. A ValueError refuses fewer beams than
+    candidates, and less than one of either."""
 
     beams: int | None = None
+    """Of the search, 1 is greedy; None for the number that the artifact was validated with, or for as many as there are
+    candidates, if these are more."""
     candidates: int = 1
+    """Maximum number of captions of a pair."""
     change_map: bool = False
-    region_of_interest: Sequence[np.ndarray | None] | None = None
+    """Also compute change maps (capability "map")."""
+
+    def __post_init__(self) -> None:
+        beams, candidates = self.beams, self.candidates
+        if candidates < 1 or (beams is not None and beams < 1):
+            raise ValueError(f"beams and candidates must be at least 1, got beams={beams}, candidates={candidates}")
+        if beams is not None and beams < candidates:
+            raise ValueError(
+                f"candidates={candidates} need as many beams, got beams={beams}; ask for beams={candidates}, or for "
+                "none"
+            )
+
+    def beams_of(self, validated: int) -> int:
+        """Beams of the search of an artifact that was validated with this number."""
+        return max(validated, self.candidates) if self.beams is None else self.beams
+
+    def check(self, captioner: Captioner) -> None:
+        """Refuse, by :class:`Unsupported`, what a captioner cannot do."""
+        if self.change_map:
+            require(captioner, "map")
 
 
 class Unsupported(ValueError):
@@ -378,9 +390,6 @@ class Captioner(Protocol):
 
     capabilities: frozenset[Capability]
     trained_on: str | None = None
-    reads_region_of_interest: bool = False
-    """Whether :meth:`_describe` reads :attr:`SearchOptions.region_of_interest`. For others the images are made
-    equal outside."""
     asks_change: bool = False
     """Whether a captioner of dialogues is also asked, per pair, if anything changed: evidence
     (:data:`idc.captioning.calibration.YES`) for a calibration that is fitted, or that reads it."""
@@ -398,35 +407,40 @@ class Captioner(Protocol):
         self,
         befores: Sequence[np.ndarray],
         afters: Sequence[np.ndarray],
+        options: SearchOptions = SearchOptions(),
         *,
-        beams: int | None = None,
-        candidates: int = 1,
-        change_map: bool = False,
         region_of_interest: Sequence[np.ndarray | None] | None = None,
     ) -> list[Description]:
         """Captions with confidences, one description per pair.
 
         Args:
-            beams: of the search, 1 is greedy (:func:`beams_of`).
-            candidates: maximum number of captions per pair.
-            change_map: also compute change maps (capability "map").
             region_of_interest: per pair, bool (H, W) over the image after, where differences count; None for all.
 
         Raises:
-            ValueError: more candidates than beams, or not as many images before as after.
+            ValueError: not as many images before as after.
         """
         if not number_of_pairs(befores, afters):
             return []
-        if region_of_interest is not None and not self.reads_region_of_interest:
-            equal = [equal_outside(*pair) for pair in zip(befores, afters, region_of_interest, strict=True)]
-            befores, region_of_interest = equal, None
-        return self._describe(befores, afters, SearchOptions(beams, candidates, change_map, region_of_interest))
+        if region_of_interest is None:
+            return self._describe(befores, afters, options)
+        return self._describe_regions(befores, afters, options, region_of_interest)
 
     def _describe(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
     ) -> list[Description]:
-        """:meth:`describe` of at least one pair; refuses impossible options (:func:`beams_of`)."""
+        """:meth:`describe` of at least one pair."""
         ...
+
+    def _describe_regions(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        options: SearchOptions,
+        region_of_interest: Sequence[np.ndarray | None],
+    ) -> list[Description]:
+        """As :meth:`_describe`, of regions: by default of images that are made equal outside."""
+        equal = [equal_outside(*pair) for pair in zip(befores, afters, region_of_interest, strict=True)]
+        return self._describe(equal, afters, options)
 
     def score(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]

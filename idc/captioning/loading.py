@@ -19,7 +19,6 @@ from idc.captioning.contract import (
     Description,
     SearchOptions,
     Speed,
-    beams_of,
     equal_outside,
 )
 from idc.captioning.objects_config import ObjectsConfig
@@ -110,7 +109,6 @@ class AutoCaptioner(Captioner):
     :attr:`Description.chosen` says why. The trained one is loaded when the first pair needs it. Without a fitted
     ``familiarity`` it captions none: nobody can tell which pairs are like the training images."""
 
-    reads_region_of_interest: bool = True
     gains_from_batch: bool = False
 
     def __init__(
@@ -142,8 +140,15 @@ class AutoCaptioner(Captioner):
     def _describe(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
     ) -> list[Description]:
-        beams_of(options.beams, options.candidates, validated=1)
-        region_of_interest = list(options.region_of_interest or [None] * len(afters))
+        return self._describe_regions(befores, afters, options, [None] * len(afters))
+
+    def _describe_regions(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        options: SearchOptions,
+        region_of_interest: Sequence[np.ndarray | None],
+    ) -> list[Description]:
         pairs = [(equal_outside(*pair), pair[1]) for pair in zip(befores, afters, region_of_interest, strict=True)]
         familiar = [
             index for index, pair in enumerate(pairs)
@@ -152,16 +157,19 @@ class AutoCaptioner(Captioner):
         reason = "not both images are like the training of" if self._familiarity else "no familiarity was fitted of"
         described = [
             replace(each, captioner=untrained_name(self._objects), chosen=f"{reason} {self._name}")
-            for each in untrained_captioner(self._objects).describe(befores, afters, **options._asdict())
+            for each in untrained_captioner(self._objects).describe(
+                befores, afters, options, region_of_interest=region_of_interest
+            )
         ]
         if not familiar:
             return described
         change_map = options.change_map and self.trained.can("map")
         trained = self.trained.describe(
-            *([images[index] for index in familiar] for images in (befores, afters)), beams=options.beams,
-            candidates=options.candidates, change_map=change_map,
+            [befores[index] for index in familiar],
+            [afters[index] for index in familiar],
+            replace(options, change_map=change_map),
             region_of_interest=[region_of_interest[index] for index in familiar],
-        )  # fmt: skip
+        )
         for index, description in zip(familiar, trained, strict=True):
             if objection := _objection(description, described[index]):
                 described[index] = replace(described[index], chosen=f"{objection}, which {self._name} does not")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from idc.captioning.apply import CaptionSettings, DescribeOptions, Pixels, describe_batch, with_frames, with_objects
+from idc.captioning.apply import CaptionSettings, Pixels, describe_batch, with_frames, with_objects
 from idc.captioning.contract import assessment_text, draw_map, sentence_without_model
 from idc.captioning.loading import CaptionerLoader
 from idc.captioning.region_of_interest import read_areas
@@ -101,8 +102,9 @@ def caption_pair(job: PairJob, geotiffs: ReadGeotiffs | None = None) -> dict[str
         files, images = zip(*read_images(*names), strict=True)
         pixels = with_frames(Pixels(*images), *files)
     pixels = pixels.counting(read_areas(job.ignore), read_areas(job.only))
-    options = DescribeOptions(job.beams, job.candidates, change_map=job.map is not None)
-    [captioned] = describe_batch(job.loader(), [pixels], [options])
+    [captioned] = describe_batch(
+        job.loader(), [pixels], [replace(job.search_options(), change_map=job.map is not None)]
+    )
     assert captioned.description is not None
     description = with_objects(captioned.description, pixels, objects=job.objects)
     captioner = description.captioner or job.chosen_artifact

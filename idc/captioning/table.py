@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from idc.captioning.apply import BatchCaptioner, CaptionSettings, DescribeOptions, Fault
+from idc.captioning.apply import BatchCaptioner, CaptionSettings, Fault
 from idc.captioning.contract import draw_map
 from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, captioner_identity
 from idc.captioning.region_of_interest import read_areas
@@ -214,7 +214,7 @@ def caption_rows(
     results: list[ChunkResult] = []
     began = time.perf_counter()
     settings = {
-        "load": load, "options": DescribeOptions(job.beams, job.candidates, objects=job.objects), "maps": True,
+        "load": load, "options": job.search_options(), "objects": job.objects, "maps": True,
         "batch_size": job.batch_size, "max_pixels": job.max_pixels, "reader": source.reader, "readers": job.readers,
         "ignore": ignore, "only": only,
     }  # fmt: skip

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from idc.captioning.apply import BatchCaptioner, DescribeOptions, Fault
+from idc.captioning.apply import BatchCaptioner, Fault
+from idc.captioning.contract import SearchOptions
 from idc.captioning.loading import LoadCaptioner
 from idc.data import files
 from idc.data.images import decode_image
@@ -108,7 +109,7 @@ class CaptionPairs:
 
     def __init__(self, load: LoadCaptioner, change_maps: bool = False) -> None:
         self._change_maps = change_maps
-        self._described = BatchCaptioner(load, DescribeOptions(change_map=change_maps))
+        self._described = BatchCaptioner(load, SearchOptions(change_map=change_maps))
 
     def __call__(self, batch: Batch) -> Batch:
         batch = with_errors(batch)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import rasterio
 
-from idc.captioning.apply import DescribeOptions
+from idc.captioning.contract import SearchOptions
 from idc.captioning.loading import CaptionerLoader, LoadCaptioner
 from idc.captioning.sources import artifact_folder
 from idc.data.files import locate
@@ -102,7 +102,7 @@ def caption_scene(
             "images and captioner are kept)"
         )
     kwargs = {"scene": scene, "tiles": tiles, "load": load, "batch_size": job.batch_size}
-    kwargs["options"] = DescribeOptions(job.beams, change_map=True)
+    kwargs["options"] = SearchOptions(job.beams, change_map=True)
     stage = StageSpec(
         CaptionTiles, kwargs, num_cpus=job.cpus_per_actor, num_gpus=job.gpus_per_actor, concurrency=job.actors
     )

@@ -15,8 +15,8 @@ import pyarrow as pa
 from PIL import Image
 from rasterio.windows import Window
 
-from idc.captioning.apply import DescribeOptions, describe_batch
-from idc.captioning.contract import Description
+from idc.captioning.apply import describe_batch
+from idc.captioning.contract import Description, SearchOptions
 from idc.captioning.loading import LoadCaptioner
 from idc.data.images import encode_png
 from idc.data.pipeline import Batch
@@ -122,7 +122,7 @@ class CaptionTiles:
     """
 
     def __init__(
-        self, scene: ScenePair, tiles: Sequence[Tile], load: LoadCaptioner, options: DescribeOptions, batch_size: int
+        self, scene: ScenePair, tiles: Sequence[Tile], load: LoadCaptioner, options: SearchOptions, batch_size: int
     ) -> None:
         self._reader, self._tiles = SceneReader(scene), tiles
         self._captioner = load()

@@ -30,7 +30,6 @@ from idc.captioning.contract import (
     InputSize,
     SearchOptions,
     Speed,
-    beams_of,
     number_of_pairs,
 )
 from idc.data.images import resize_image
@@ -144,7 +143,7 @@ class WordCaptioner(AssessedCaptioner, ABC, Generic[EncodedT]):
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
     ) -> list[Description]:
         """The candidates are the final beams."""
-        beams = beams_of(options.beams, options.candidates, self.beams)
+        beams = options.beams_of(self.beams)
         with self._running():
             encoded = self._encode(befores, afters)
             # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.

@@ -28,7 +28,6 @@ from idc.captioning.contract import (
     InputSize,
     SearchOptions,
     Speed,
-    beams_of,
     number_of_pairs,
 )
 from idc.data.schema import Turn
@@ -142,7 +141,7 @@ class VlmCaptioner(DialogueCaptioner):
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
     ) -> list[Description]:
         """The candidates are the final beams."""
-        beams = beams_of(options.beams, options.candidates, self.settings.beams)
+        beams = options.beams_of(self.settings.beams)
         settings = self.settings.model_copy(update={"beams": beams})
         with torch.inference_mode():
             pairs = self._encoded(befores, afters)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
 
-from idc.captioning.contract import Captioner, Description
+from idc.captioning.contract import Captioner, Description, SearchOptions
 from idc.captioning.loading import DEFAULTS, CaptionerLoader
 from idc.captioning.sources import AUTO, SHIPPED, SHIPPED_SATELLITE
 from idc.data.images import decode_image
@@ -45,7 +45,7 @@ def captioner(source: str = AUTO) -> Captioner:
 
 def describe(files: tuple[Path, ...]) -> Description:
     """What ``auto`` itself says of a pair."""
-    return captioner().describe(*([decode_image(file.read_bytes())] for file in files), candidates=3)[0]
+    return captioner().describe(*([decode_image(file.read_bytes())] for file in files), SearchOptions(candidates=3))[0]
 
 
 @pytest.fixture(scope="module")

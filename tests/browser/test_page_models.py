@@ -12,6 +12,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from idc.captioning.class_counts import count_classes
+from idc.captioning.contract import SearchOptions
 from idc.captioning.sources import SHIPPED_SATELLITE
 from idc.data.images import encode_png
 from idc.geo.georeferenced_pair import decode_georeferenced, georeferenced_changes
@@ -54,7 +55,7 @@ def test_polygons_of_geotiffs_are_downloaded_and_their_classes_counted(visit: Vi
     after[30:80, 20:90] = after[110:170, 120:180] = (170, 70, 55)
     files = [write(tmp_path / f"{name}.tif", image) for name, image in (("before", before), ("after", after))]
     pair, grid = decode_georeferenced(*(file.read_bytes() for file in files), 10**6)
-    [description] = captioner(SHIPPED_SATELLITE).describe([pair.before], [pair.after], change_map=True)
+    [description] = captioner(SHIPPED_SATELLITE).describe([pair.before], [pair.after], SearchOptions(change_map=True))
     expected = georeferenced_changes(description, grid)
     counts = count_classes(description.class_map)
     page = visit("satellite", viewport={"width": 420, "height": 900})

@@ -12,7 +12,6 @@ import pytest
 from PIL import Image
 
 from idc.captioning.apply import (
-    DescribeOptions,
     Fault,
     Pixels,
     decode_pair,
@@ -20,7 +19,7 @@ from idc.captioning.apply import (
     describe_rows,
     with_objects,
 )
-from idc.captioning.contract import Candidate, Description
+from idc.captioning.contract import Candidate, Description, SearchOptions
 from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import encode_png
 from tests.captioning.toy import ToyCaptioner
@@ -31,12 +30,12 @@ class Recording(ToyCaptioner):
 
     def __init__(self) -> None:
         super().__init__(lambda befores, afters: [f"it became {after.mean():.0f}" for after in afters])
-        self.batches: list[tuple[int, dict[str, Any]]] = []
+        self.batches: list[tuple[int, SearchOptions]] = []
 
     def describe(
-        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], **options: Any
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], *options: Any, **region: Any
     ) -> list[Description]:
-        self.batches.append((len(befores), options))
+        self.batches.append((len(befores), *options))
         return super().describe(befores, afters)
 
 
@@ -97,18 +96,16 @@ def test_an_error_of_one_pair_is_its_own_and_one_of_the_machine_ends_the_job(err
 def test_equal_options_are_one_batch_and_unsupported_ones_are_refused() -> None:
     captioner = Recording()
     images = [Pixels(grey(0), grey(i)) for i in range(4)]
-    plain, three = DescribeOptions(), DescribeOptions(beams=3, candidates=2)
+    plain, three = SearchOptions(), SearchOptions(beams=3, candidates=2)
     found = describe_batch(captioner, images, [plain, three, plain, three])
     assert [result.description.best.caption for result in found if result.description] == [
         f"it became {i}" for i in range(4)
     ]
-    assert captioner.batches == [
-        (2, {"beams": None, "candidates": 1, "change_map": False, "region_of_interest": None}),
-        (2, {"beams": 3, "candidates": 2, "change_map": False, "region_of_interest": None}),
-    ]
-    for option in (DescribeOptions(change_map=True), DescribeOptions(1, 2)):
-        with pytest.raises(ValueError, match=r"map: this captioner|need as many beams"):
-            describe_batch(captioner, images[:1], [option])
+    assert captioner.batches == [(2, plain), (2, three)]
+    with pytest.raises(ValueError, match="map: this captioner"):
+        describe_batch(captioner, images[:1], [SearchOptions(change_map=True)])
+    with pytest.raises(ValueError, match="need as many beams"):
+        SearchOptions(1, 2)
 
 
 @pytest.mark.parametrize(("brightest", "warned"), [(0, False), (1000, True), (4095, True), (4096, False)])
@@ -118,7 +115,7 @@ def test_twelve_bits_in_a_file_of_sixteen_get_a_warning(brightest: int, warned: 
     dark[:2], bright[0, 0] = min(brightest, 300), brightest
     for pair in ((dark, bright), (bright, dark)):
         pixels = decode_pair(*map(sixteen_bits, pair))
-        [result] = describe_batch(Recording(), [pixels], [DescribeOptions()])
+        [result] = describe_batch(Recording(), [pixels], [SearchOptions()])
         warning = result.description.to_dict()["warning"] or ""
         assert warning.startswith(f"Both images are nearly black: no value is above {brightest // 256} of") == warned
         assert ("scale both images alike first" in warning) == warned

@@ -19,6 +19,7 @@ from benchmarks.captioning import CaptioningConfig
 from benchmarks.gpu import GpuConfig
 from benchmarks.training import TrainingConfig
 from idc.captioning.calibration_job import CalibrateJob
+from idc.captioning.contract import SearchOptions
 from idc.captioning.familiarity import Familiarity
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig, captioner_identity
 from idc.captioning.objects_config import OBJECTS, ObjectsConfig
@@ -124,7 +125,7 @@ def write_table(path: Path, *pairs: tuple[Path, Path]) -> str:
 def test_each_pair_of_a_batch_goes_to_the_captioner_that_knows_it() -> None:
     captioner = CaptionerLoader(AUTO, LoadConfig())()
     befores, afters = pixels(RENDERED[0], BOTTLES[0], RENDERED[1]), pixels(RENDERED[1], BOTTLES[1], RENDERED[0])
-    described = captioner.describe(befores, afters, candidates=2, change_map=True)
+    described = captioner.describe(befores, afters, SearchOptions(candidates=2, change_map=True))
     assert [each.captioner for each in described] == [SHIPPED, OBJECTS, SHIPPED]
     familiar, unfamiliar = (
         "both images are like the training of shipped",
@@ -137,7 +138,7 @@ def test_each_pair_of_a_batch_goes_to_the_captioner_that_knows_it() -> None:
     ]
     shipped = CaptionerLoader(SHIPPED, LoadConfig())()
     for index, alone in enumerate((shipped, untrained_captioner(), shipped)):
-        [expected] = alone.describe(befores[index : index + 1], afters[index : index + 1], candidates=2)
+        [expected] = alone.describe(befores[index : index + 1], afters[index : index + 1], SearchOptions(candidates=2))
         assert described[index].best.caption == expected.best.caption
         assert len(described[index].candidates) == len(expected.candidates)
         assert (described[index].claims, described[index].verdict) == (expected.claims, expected.verdict)

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from idc.captioning import pair as pair_module
-from idc.captioning.contract import draw_map
+from idc.captioning.contract import SearchOptions, draw_map
 from idc.captioning.pair import PairJob, caption_text
 from idc.captioning.sources import SHIPPED, newest_captioner
 from idc.config import cli
@@ -60,7 +60,7 @@ def caption(command: Command) -> Caption:
 def test_one_pair(files: tuple[Path, Path], captioner_artifact: Path, tmp_path: Path, caption: Caption) -> None:
     images = [[decode_image(path.read_bytes())] for path in files]
     captioner = load_captioner(str(captioner_artifact))
-    [told] = captioner.describe(*images, candidates=3, change_map=True)
+    [told] = captioner.describe(*images, SearchOptions(candidates=3, change_map=True))
     of = (*files, "--artifact", captioner_artifact)
     sure = f"[confidence {100 * told.best.confidence:.0f} %; {told.verdict}; captioner {captioner_artifact}]"
     assert caption(*of).stdout == f"{told.best.caption}  {sure}\n"

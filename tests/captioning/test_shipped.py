@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from sklearn.datasets import load_sample_images
 
+from idc.captioning.contract import SearchOptions
 from idc.captioning.loading import DEFAULTS, CaptionerLoader
 from idc.captioning.sources import SHIPPED, SHIPPED_SATELLITE, artifact_folder
 from idc.metrics.change_types import says_no_change
@@ -43,7 +44,7 @@ def test_its_stored_scores_come_out(name: str, differences: Callable[[Path, Path
 @pytest.mark.parametrize("name", [SHIPPED, SHIPPED_SATELLITE])
 def test_an_image_of_any_kind_is_equal_to_itself(name: str) -> None:
     images = list(KINDS.values())
-    for description in CaptionerLoader(name, DEFAULTS)().describe(images, images, change_map=True):
+    for description in CaptionerLoader(name, DEFAULTS)().describe(images, images, SearchOptions(change_map=True)):
         assert says_no_change(description.best.caption)
         assert description.changed is not None
         assert description.changed < 0.1

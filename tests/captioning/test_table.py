@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from idc.captioning.contract import SearchOptions
 from idc.captioning.table import PAGE, SUMMARY, CaptionJob, caption_rows
 from idc.config import ConfigError, load, override
 from idc.data.images import decode_image, encode_png
@@ -48,7 +49,7 @@ def test_the_captions_of_a_folder_of_pairs_in_its_order(
     captioner = load_captioner(artifact)
     images = [[decode_image(pair[role]) for pair in pairs] for role in ("before", "after")]
     assert [row["caption"] for row in rows] == captioner(*images)
-    for row, told in zip(rows, captioner.describe(*images, change_map=True), strict=True):
+    for row, told in zip(rows, captioner.describe(*images, SearchOptions(change_map=True)), strict=True):
         assert told.change_map is not None
         drawn = decode_image(row["change_map"])[..., 0]
         assert np.abs(drawn - 255 * upsample(told.change_map, drawn.shape)).max() <= 1

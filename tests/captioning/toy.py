@@ -23,6 +23,6 @@ class ToyCaptioner(Captioner):
         return self._say(befores, afters)
 
     def describe(
-        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], **options: Any
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], *options: Any, **region: Any
     ) -> list[Description]:
         return [Description((Candidate(text, -0.5),)) for text in self(befores, afters)]

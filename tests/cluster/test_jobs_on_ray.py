@@ -45,7 +45,7 @@ class Grey(Captioner):
         return [told.best.caption for told in self.describe(befores, afters)]
 
     def describe(
-        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], **options: Any
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], *options: Any, **region: Any
     ) -> list[Description]:
         self.calls += 1
         if self.mark is not None and self.calls == 2 and not os.path.exists(self.mark):

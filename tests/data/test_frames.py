@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from idc.captioning.apply import DescribeOptions, Pixels, decode_pair, describe_batch
+from idc.captioning.apply import Pixels, decode_pair, describe_batch
+from idc.captioning.contract import SearchOptions
 from idc.data.frames import frames_to_describe, has_frames
 from idc.data.images import check_image, encode_png
 from tests.geo.scenes import DifferenceCaptioner
@@ -49,7 +50,7 @@ def test_the_first_frames_that_differ_are_described(format: str) -> None:
 def test_frames_of_unequal_numbers_are_not_passed_over(format: str, values: tuple[int, ...]) -> None:
     pixels = decode_pair(film(format, *values), film(format, 10, 20, 30))
     assert isinstance(pixels, Pixels)
-    [captioned] = describe_batch(DifferenceCaptioner(), [pixels], [DescribeOptions(change_map=True)])
+    [captioned] = describe_batch(DifferenceCaptioner(), [pixels], [SearchOptions(change_map=True)])
     assert "only the first ones were compared" in str(captioned.description.warning)
     assert pixels.before[5, 5, 0] == pytest.approx(10, abs=3)
 

@@ -11,18 +11,20 @@ import pytest
 from rasterio.transform import Affine
 from rasterio.warp import transform_geom
 
-from idc.captioning.contract import Candidate, Description
+from idc.captioning.contract import Candidate, Description, SearchOptions
 from idc.data.pipeline import run_local
 from idc.geo.georeferenced_pair import MOST_POLYGONS, GeoreferencedChanges, decode_georeferenced, georeferenced_changes
 from idc.geo.scene_job import caption_scene
 from tests.geo.scenes import SIDE, UTM, DifferenceCaptioner, DrawnPair, draw_pair, job, pair, write
+
+WITH_MAP = SearchOptions(change_map=True)
 
 MOST = 10**7
 
 
 def changes_of(before: bytes, after: bytes) -> GeoreferencedChanges:
     pixels, grid = decode_georeferenced(before, after, MOST)
-    [description] = DifferenceCaptioner(classes=True).describe([pixels.before], [pixels.after], change_map=True)
+    [description] = DifferenceCaptioner(classes=True).describe([pixels.before], [pixels.after], WITH_MAP)
     return georeferenced_changes(description, grid)
 
 

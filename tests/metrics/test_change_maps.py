@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score
 
+from idc.captioning.contract import SearchOptions
 from idc.config import load
 from idc.data.images import decode_image, resize_image
 from idc.data.pipeline import run_local
@@ -84,7 +85,7 @@ def test_an_evaluation_with_change_maps(world: World, captioner_artifact: Path, 
     expected = []
     for row in rows:
         before, after, mask = (decode_image(row[name]) for name in ("before", "after", "mask"))
-        [told] = captioner.describe([before], [after], change_map=True)
+        [told] = captioner.describe([before], [after], SearchOptions(change_map=True))
         assert told.change_map is not None
         expected.append(score_pair(told.change_map, before, after, mask))
     means = summarise_maps(expected)

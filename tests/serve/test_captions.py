@@ -20,7 +20,7 @@ from rasterio.transform import Affine
 
 from idc.captioning.apply import CaptionedPair, Pixels
 from idc.captioning.class_counts import count_classes
-from idc.captioning.contract import Candidate, Description, draw_map
+from idc.captioning.contract import Candidate, Description, SearchOptions, draw_map
 from idc.captioning.sources import SHIPPED_SATELLITE
 from idc.data.images import decode_image, encode_png
 from idc.geo.georeferenced_pair import PixelGrid, decode_georeferenced, georeferenced_changes
@@ -37,6 +37,8 @@ from tests.serve.conftest import TOKENS, TOOLS
 from tests.serve.local import HELD, LocalBackend, client_of, described, loaded, local_config, tokens_of
 from tests.serve.waiting import until
 from tests.systems.objects.test_regions import BLUE, RED, ground, with_disk
+
+WITH_MAP = SearchOptions(change_map=True)
 
 DISKS = Pair(encode_png(ground()), encode_png(with_disk(with_disk(ground(), 60, 60, RED), 260, 60, BLUE)))
 """A disk is new on the left, and one on the right."""
@@ -93,10 +95,10 @@ def test_a_crash_is_that_of_its_pair_and_only_in_the_log(
     captioner = backend.captioner("demo").captioner
     describe = captioner.describe
 
-    def crash(befores: Any, afters: Any, **options: Any) -> Any:
+    def crash(befores: Any, afters: Any, *options: Any, **region: Any) -> Any:
         if any(image.shape[1] == 39 for image in befores):
             raise RuntimeError("a fault of the program")
-        return describe(befores, afters, **options)
+        return describe(befores, afters, *options, **region)
 
     monkeypatch.setattr(captioner, "describe", crash)
     crashing = Pair(picture(39), PAIR.after)
@@ -154,7 +156,7 @@ def test_polygons_and_classes_are_those_of_the_captioner(client: httpx2.Client, 
     answer = client.post(CAPTIONS, **form).raise_for_status()
     (served,) = CaptionAnswer.model_validate_json(answer.content).results
     pixels, grid = decode_georeferenced(placed.before, placed.after, 10**6)
-    [description] = loaded(SHIPPED_SATELLITE).captioner.describe([pixels.before], [pixels.after], change_map=True)
+    [description] = loaded(SHIPPED_SATELLITE).captioner.describe([pixels.before], [pixels.after], WITH_MAP)
     expected = georeferenced_changes(description, grid)
     assert expected.geojson["features"], "the pair must have changes, or nothing is tested"
     assert (served.scene.sentence, served.scene.geojson) == (expected.sentence, expected.geojson)

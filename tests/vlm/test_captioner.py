@@ -12,7 +12,7 @@ import torch
 from transformers import GenerationConfig
 
 from idc.captioning.calibration import YES, Calibration, fit_calibration, inputs_of
-from idc.captioning.contract import InputSize
+from idc.captioning.contract import InputSize, SearchOptions
 from idc.data.schema import IMAGE, Turn
 from idc.vlm.base import find_base, load_model
 from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
@@ -215,7 +215,7 @@ def test_one_vision_pass_serves_all_that_is_asked() -> None:
     tower = dict(model.model.named_modules())[model.family.tower[0].removesuffix(".patch_embed")]
     handle = tower.register_forward_pre_hook(lambda module, inputs: towers.append(module))
     try:
-        model.describe(BEFORES, AFTERS, beams=4, candidates=4, change_map=True)
+        model.describe(BEFORES, AFTERS, SearchOptions(beams=4, candidates=4, change_map=True))
         model.score(BEFORES, AFTERS, [list(CAPTIONS)] * 3)
         model.sample(BEFORES, AFTERS, n=5)
     finally:
@@ -252,7 +252,7 @@ def test_the_change_map_is_dark_where_nothing_changed_and_the_seen_size_is_repor
     model = captioner(kind)
     half = BEFORES[2].copy()
     half[:50] = picture(9, 50, 40)
-    described = model.describe([*BEFORES, BEFORES[2]], [*AFTERS, half], change_map=True)
+    described = model.describe([*BEFORES, BEFORES[2]], [*AFTERS, half], SearchOptions(change_map=True))
     maps = [one.change_map for one in described]
     assert maps[2].max() < 1e-5
     assert maps[0].max() > 1e-3

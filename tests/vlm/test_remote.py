@@ -15,6 +15,7 @@ import torch
 
 from idc.captioning.calibration import YES
 from idc.captioning.calibration_job import CalibrateJob, calibrate, finished_calibration
+from idc.captioning.contract import SearchOptions
 from idc.captioning.loading import CaptionerLoader, LoadConfig
 from idc.data.schema import IMAGE, Turn
 from idc.endpoint.chat_endpoint import EndpointConfig, EndpointError, Reply
@@ -77,7 +78,7 @@ def test_the_endpoint_gets_images_that_it_need_not_resize_and_the_prompt_token_f
         assert (one.best.caption, one.input_size) == (own.best.caption, own.input_size)
         assert one.best.log_probability == pytest.approx(own.best.log_probability, abs=1e-5)
         assert (one.trained_on, one.changed, one.change_map) == ("pictures of noise", None, None)
-    for one, again in zip(found, captioner.describe(*pairs(), candidates=3), strict=True):
+    for one, again in zip(found, captioner.describe(*pairs(), SearchOptions(candidates=3)), strict=True):
         assert again.best == one.best, "the best does not depend on the others"
         assert 1 < len({each.caption for each in again.candidates}) == len(again.candidates) <= 3
         others = [each.log_probability for each in again.candidates[1:]]
@@ -135,7 +136,7 @@ def test_a_calibration_by_its_answers_asks_the_endpoint_whether_anything_changed
     captioner = CaptionerLoader(artifact, LoadConfig(endpoint=job.endpoint))()
     assert isinstance(captioner, RemoteCaptioner)
     qwen.requests.clear()
-    [described] = captioner.describe(*(side[:1] for side in pairs()), candidates=2)
+    [described] = captioner.describe(*(side[:1] for side in pairs()), SearchOptions(candidates=2))
     assert described.changed == made(described)
     [*_, asked] = qwen.requests
     assert (len(qwen.requests), asked["max_tokens"], asked["temperature"]) == (3, 4, 0.0)
@@ -165,7 +166,7 @@ def test_no_text_is_a_candidate_twice(qwen: Endpoint, tmp_path: Path, monkeypatc
     ]
     body = json.dumps({"choices": choices})
     monkeypatch.setattr(qwen, "fault", lambda handler: (handler.reply(200, body), True)[1])
-    [described] = remote(qwen, tmp_path).describe(*(side[:1] for side in pairs()), candidates=3)
+    [described] = remote(qwen, tmp_path).describe(*(side[:1] for side in pairs()), SearchOptions(candidates=3))
     assert described.candidates == (("a", -1.0), ("b", -3.0))
 
 

@@ -23,7 +23,6 @@ from idc.captioning.contract import (
     Description,
     SearchOptions,
     Speed,
-    beams_of,
 )
 from idc.captioning.objects_config import NONE, REGIONS, ObjectsConfig
 from idc.systems.objects.canvas import canvas_of, exact_canvas, is_flat
@@ -72,7 +71,6 @@ class ObjectsCaptioner(Captioner):
     """
 
     capabilities: frozenset[Capability] = frozenset({"map"})
-    reads_region_of_interest: bool = True
     gains_from_batch: bool = False
 
     def __init__(self, config: ObjectsConfig | None = None):
@@ -87,13 +85,19 @@ class ObjectsCaptioner(Captioner):
     def _describe(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
     ) -> list[Description]:
+        return self._describe_regions(befores, afters, options, [None] * len(afters))
+
+    def _describe_regions(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        options: SearchOptions,
+        region_of_interest: Sequence[np.ndarray | None],
+    ) -> list[Description]:
         """There is one candidate for each pair."""
-        beams_of(options.beams, options.candidates, validated=1)
         return [
-            self._described(before, after, region_of_interest, options.change_map)
-            for before, after, region_of_interest in zip(
-                befores, afters, options.region_of_interest or [None] * len(afters), strict=True
-            )
+            self._described(*images_and_region, options.change_map)
+            for images_and_region in zip(befores, afters, region_of_interest, strict=True)
         ]
 
     def _described(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from idc.captioning.contract import SearchOptions
 from idc.captioning.sources import supervision_of
 from idc.changeimti.config import RegionConfig
 from idc.data.change_masks import GREYS
@@ -38,6 +39,8 @@ from jobs import finetune_changevg
 from tests.systems.changevg.tiny import SIDE, class_maps_of, tiny_job, tuning_job, write_questions, write_scenes
 from tests.systems.procap.world import start
 from tests.vlm.models import found
+
+WITH_MAP = SearchOptions(change_map=True)
 
 QUOTES: dict[str, dict[str, Any]] = {
     "all": {},
@@ -176,7 +179,7 @@ def test_the_guide_runs_once_for_each_pair(
         (answer,) = captioner.answer([first[0]], [first[1]], [dialogue])
         dialogue.append(Turn("assistant", answer.text))
     assert numbers == [1]
-    captioner.describe([first[0], second[0]], [first[1], second[1]], change_map=True)
+    captioner.describe([first[0], second[0]], [first[1], second[1]], WITH_MAP)
     assert numbers == [1, 1], "of the batch the other pair alone"
     captioner.describe([second[0]] * 2, [second[1]] * 2)
     assert numbers == [1, 1]
@@ -191,7 +194,7 @@ def test_the_guide_runs_once_for_each_pair(
 
 def test_maps_are_the_guides(folder: Path, artifacts: dict[str, Path]) -> None:
     captioner, guide = captioner_of(artifacts["all"]), GuideCaptioner(folder / "guide" / "artifact")
-    described, by_guide = (one.describe(*images_of(folder), change_map=True) for one in (captioner, guide))
+    described, by_guide = (one.describe(*images_of(folder), WITH_MAP) for one in (captioner, guide))
     for ours, theirs in zip(described, by_guide, strict=True):
         assert np.array_equal(ours.change_map, theirs.change_map)
         assert np.array_equal(ours.class_map.classes, theirs.class_map.classes)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from transformers import SegformerConfig, SegformerModel
 
+from idc.captioning.contract import SearchOptions
 from idc.captioning.sources import supervision_of
 from idc.config import load
 from idc.data.change_masks import class_map
@@ -129,7 +130,7 @@ def test_other_ways_to_train_leave_a_captioner_whose_map_is_of_either_class(
     captioner = load_captioner(str(tmp_path / "run/artifact"))
     assert isinstance(captioner, GuideCaptioner)
     black = np.zeros((40, 50, 3), np.uint8)
-    (description,) = captioner.describe([black], [black], change_map=True)
+    (description,) = captioner.describe([black], [black], SearchOptions(change_map=True))
     with torch.no_grad():
         logits = captioner.net(torch.zeros((1, 2, SIDE, SIDE, 3), dtype=torch.uint8)).classes[0].double()
     changed = logits[1:].sigmoid().amax(0) if "model.map" in settings else logits.softmax(0)[1:].sum(0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from idc.captioning.contract import Captioner
+from idc.captioning.contract import Captioner, SearchOptions
 from idc.changeimti.changeimti_job import open_changeimti
 from idc.changeimti.config import BuildChangeImtiJob
 from idc.config import load
@@ -19,6 +19,8 @@ from idc.data.schema import NO_CHANGE, ChangePair
 from idc.systems.changevg.config import ChangeVgJob, GuideJob
 from tests.folders import write_rows
 from tests.vlm.models import tiny_folder
+
+WITH_MAP = SearchOptions(change_map=True)
 
 SIDE = 32
 MODEL: dict[str, Any] = {
@@ -92,7 +94,7 @@ def tiny_job(pairs: str, settings: dict[str, Any] | None = None) -> GuideJob:
 
 def class_maps_of(captioner: Captioner, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> np.ndarray:
     """The class of every pixel, (B, side, side)."""
-    maps = [description.class_map for description in captioner.describe(befores, afters, change_map=True)]
+    maps = [description.class_map for description in captioner.describe(befores, afters, WITH_MAP)]
     return np.stack([class_map.classes for class_map in maps if class_map is not None])
 
 

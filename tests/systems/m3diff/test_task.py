@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from idc.captioning.contract import SearchOptions
 from idc.config import ConfigError, load, missing_inputs
 from idc.data.images import resize_image
 from idc.data.schema import Turn
@@ -32,6 +33,8 @@ from idc.vlm.tuning import find_tuned, load_found
 from tests.systems.m3diff.small import SQUARE, WIDE, batch_of, job_of, task_of
 from tests.vlm.folders import samples, write_instructions, write_pairs, write_rows
 from tests.vlm.models import found, picture, tiny_folder
+
+WITH_MAP = SearchOptions(change_map=True)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +103,7 @@ def test_captions_of_unequal_pairs_are_those_of_the_resized_pair_and_a_batch_is_
 
     def said(befores: list[np.ndarray], afters: list[np.ndarray]) -> tuple[list[str], list[list[float]]]:
         """Of each pair its caption, and the score of another with the map."""
-        described = captioner.describe(befores, afters, change_map=True)
+        described = captioner.describe(befores, afters, WITH_MAP)
         scores = captioner.score(befores, afters, [["the cube"]] * len(befores))
         numbers = [[score.total, *one.change_map.ravel()] for (score,), one in zip(scores, described, strict=True)]
         return [one.best.caption for one in described], numbers
@@ -138,7 +141,7 @@ def test_the_map_is_zero_for_equal_images_and_large_where_they_differ(pairs: Pat
     before = picture(0)
     after = before.copy()
     after[32:48, 16:32] = 255 - after[32:48, 16:32]  # the patch in row 2, column 1
-    same, changed = (one.change_map for one in captioner.describe([before, before], [before, after], change_map=True))
+    same, changed = (one.change_map for one in captioner.describe([before, before], [before, after], WITH_MAP))
     assert (same.max(), same.shape) == (0, (4, 4))
     assert np.unravel_index(changed.argmax(), (4, 4)) == (2, 1)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from idc.captioning.contract import SearchOptions
 from idc.captioning.sources import is_captioner
 from idc.config import ConfigError
 from idc.data.store import iter_rows
@@ -40,6 +41,8 @@ from idc.vision.image_quality import psnr_ssim
 from tests.folders import read_log
 from tests.systems.namc.tiny import described_samples, finetune_job, pretrain_job
 from tests.systems.procap.world import Images, World, start
+
+WITH_MAP = SearchOptions(change_map=True)
 
 
 def test_pretraining_learns_with_all_losses(world: World, described: str, tmp_path: Path) -> None:
@@ -258,8 +261,8 @@ def test_the_artifact_is_a_captioner_and_that_of_the_pretraining_is_not(
 
 
 def test_a_batch_gives_what_single_pairs_give(captioner: NamcCaptioner, images: Images) -> None:
-    for before, after, description in zip(*images, captioner.describe(*images, change_map=True), strict=True):
-        (alone,) = captioner.describe([before], [after], change_map=True)
+    for before, after, description in zip(*images, captioner.describe(*images, WITH_MAP), strict=True):
+        (alone,) = captioner.describe([before], [after], WITH_MAP)
         assert alone.best.caption == description.best.caption
         assert description.change_map.shape == (4, 4)
         assert alone.change_map == pytest.approx(description.change_map, abs=1e-5)

@@ -12,6 +12,7 @@ import pytest
 import skimage.data
 
 import serve
+from idc.captioning.contract import SearchOptions
 from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import decode_image
 from idc.systems.objects.captioner import ObjectsCaptioner
@@ -104,7 +105,7 @@ def test_colours_that_no_lamp_makes(look: str) -> None:
 def test_a_dead_frame_and_another_look_of_the_picture_are_what_is_said() -> None:
     captioner = ObjectsCaptioner(ObjectsConfig(text=False))
     dead, other = captioner.describe(
-        [AFTER, PICTURES["coffee"]], [AFTER * 0, grey(PICTURES["coffee"])], change_map=True
+        [AFTER, PICTURES["coffee"]], [AFTER * 0, grey(PICTURES["coffee"])], SearchOptions(change_map=True)
     )
     assert (dead.best.caption, dead.verdict, dead.claims) == ("The image after is black.", "unsure", ())
     assert dead.change_map is not None

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 from sklearn.datasets import load_sample_image
 
-from idc.captioning.contract import Description
+from idc.captioning.contract import Description, SearchOptions
 from idc.captioning.objects_config import NONE, ObjectsConfig
 from idc.metrics.change_maps import average_precision
 from idc.systems.objects.alignment import align, view_of
@@ -32,7 +32,7 @@ def with_disk(image: np.ndarray, x: int, y: int, colour: tuple[int, int, int], r
 
 def described(before: np.ndarray, after: np.ndarray) -> Description:
     captioner = ObjectsCaptioner(ObjectsConfig(detector=NONE, mode="photographs"))
-    [description] = captioner.describe([before], [after], change_map=True)
+    [description] = captioner.describe([before], [after], SearchOptions(change_map=True))
     return description
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from idc.captioning.contract import Speed
+from idc.captioning.contract import SearchOptions, Speed
 from idc.data.text import BOS, EOS, PAD
 from idc.systems.procap.captioner import DISAGREEMENT, PairCaptioner
 from tests.systems.procap.world import Images
@@ -33,12 +33,12 @@ def test_captions_are_those_of_the_description_with_beams_and_candidates_as_aske
     pair = images[0][:1], images[1][:1]
     assert captioner.beams == 3
     greedy = captioner._search(captioner.captioner.procedure(captioner._features(*pair)), beams=1)
-    assert captioner.describe(*pair, beams=1)[0].best.caption == captioner._text(greedy.ids[0].tolist())
-    assert len(captioner.describe(*pair, candidates=5)[0].candidates) == 5  # by as many beams
+    assert captioner.describe(*pair, SearchOptions(beams=1))[0].best.caption == captioner._text(greedy.ids[0].tolist())
+    assert len(captioner.describe(*pair, SearchOptions(candidates=5))[0].candidates) == 5  # by as many beams
     with pytest.raises(ValueError, match="candidates=3 need as many beams, got beams=2; ask for beams=3"):
-        captioner.describe(*pair, beams=2, candidates=3)
+        captioner.describe(*pair, SearchOptions(beams=2, candidates=3))
     with pytest.raises(ValueError, match="must be at least 1, got beams=None, candidates=0"):
-        captioner.describe(*pair, candidates=0)
+        captioner.describe(*pair, SearchOptions(candidates=0))
     for call in (captioner, captioner.describe):
         with pytest.raises(ValueError, match="1 before and 0 after images: give as many"):
             call(pair[0], [])
@@ -47,7 +47,7 @@ def test_captions_are_those_of_the_description_with_beams_and_candidates_as_aske
 def test_candidates_are_different_texts_with_the_probability_of_their_words(
     captioner: PairCaptioner, images: Images
 ) -> None:
-    told = captioner.describe(*images, candidates=3)
+    told = captioner.describe(*images, SearchOptions(candidates=3))
     assert [one.best for one in told] == [one.best for one in captioner.describe(*images)]
     longest = captioner.captioner.decoder.config.max_length - 1
     for features_GPZ, one in zip(captioner._features(*images), told, strict=True):
@@ -104,7 +104,7 @@ def slow_map(captioner: PairCaptioner, before: np.ndarray, after: np.ndarray) ->
 
 
 def test_the_change_map_is_its_formula(captioner: PairCaptioner, images: Images) -> None:
-    for before, after, one in zip(*images, captioner.describe(*images, change_map=True), strict=True):
+    for before, after, one in zip(*images, captioner.describe(*images, SearchOptions(change_map=True)), strict=True):
         np.testing.assert_allclose(one.change_map, slow_map(captioner, before, after), atol=1e-5)
         assert 0 <= one.change_map.min() <= one.change_map.max() <= 1
 
@@ -113,14 +113,14 @@ def test_equal_images_have_a_dark_map_and_a_patch_that_differs_shines(captioner:
     before = images[0][0]
     painted = before.copy()
     painted[8:16, 16:24] = 255 - painted[8:16, 16:24]
-    same, other = captioner.describe([before] * 2, [before, painted], change_map=True)
+    same, other = captioner.describe([before] * 2, [before, painted], SearchOptions(change_map=True))
     assert same.change_map.max() < 1e-4
     assert np.unravel_index(other.change_map.argmax(), (4, 4)) == (1, 2)
     assert same.evidence[DISAGREEMENT] < other.evidence[DISAGREEMENT] < 0
 
 
 def test_given_captions_have_the_probability_of_the_search(captioner: PairCaptioner, images: Images) -> None:
-    described = captioner.describe(*images, beams=1)
+    described = captioner.describe(*images, SearchOptions(beams=1))
     own = [one.best.caption for one in described]
     long = "the big red cube, that is left of it, has moved"
     scored = captioner.score(*images, [[own[i], long, ""][: 1 + i] for i in range(len(own))])
@@ -142,13 +142,13 @@ def test_captions_of_no_words_and_of_all_steps(captioner_artifact: Path, images:
     changeable = PairCaptioner(captioner_artifact)
     with torch.no_grad():
         changeable.captioner.decoder.word_bias[EOS] += 100
-    for one in changeable.describe(*images, change_map=True):
+    for one in changeable.describe(*images, SearchOptions(change_map=True)):
         assert one.best.caption == ""
         assert one.change_map is not None
         assert np.isfinite(one.change_map).all()
     with torch.no_grad():
         changeable.captioner.decoder.word_bias[EOS] -= 200
-    described = changeable.describe(*images, beams=1)
+    described = changeable.describe(*images, SearchOptions(beams=1))
     steps = changeable.captioner.decoder.config.max_length - 1
     found = changeable.score(*images, [[one.best.caption, one.best.caption + " and on"] for one in described])
     for one, (scored, longer) in zip(described, found, strict=True):
@@ -163,12 +163,14 @@ def test_samples_have_the_probability_that_score_gives_them(captioner: PairCapti
     scores = captioner.score(*images, [[one.caption for one in own] for own in drawn])
     for own, scored in zip(drawn, scores, strict=True):
         assert [one.log_probability for one in own] == pytest.approx([one.mean for one in scored], abs=1e-3)
-    greedy = captioner.describe(*images, beams=1)
+    greedy = captioner.describe(*images, SearchOptions(beams=1))
     cold = captioner.sample(*images, 2, temperature=1e-4)
     assert [{one.caption for one in own} for own in cold] == [{one.best.caption} for one in greedy]
 
 
 def test_bf16_says_nearly_the_same(captioner_artifact: Path, images: Images) -> None:
-    described = (PairCaptioner(captioner_artifact, speed=speed).describe(*images, beams=1) for speed in SPEEDS)
+    described = (
+        PairCaptioner(captioner_artifact, speed=speed).describe(*images, SearchOptions(beams=1)) for speed in SPEEDS
+    )
     for one, same in zip(*described, strict=True):
         assert one.best.log_probability == pytest.approx(same.best.log_probability, abs=0.2)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers import CLIPTokenizer, CLIPVisionConfig, CLIPVisionModel
 
-from idc.captioning.contract import Speed
+from idc.captioning.contract import SearchOptions, Speed
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
 from idc.data.text import PAD
@@ -157,7 +157,7 @@ def test_the_explicit_captioner_makes_the_frames_itself(world: World, tmp_path: 
     assert (numbers[0][0], numbers[-1][-1]) == (0, 4)
     alone = captioner.explicit([before], [after])
     torch.testing.assert_close(alone, frames[:1], rtol=1e-4, atol=1e-4, msg="the same draw in any company")
-    described = captioner.describe([before, after], [after, before], change_map=True)
+    described = captioner.describe([before, after], [after, before], SearchOptions(change_map=True))
     assert captioner([before], [after]) == [described[0].best.caption]
     assert described[0].change_map is not None
 

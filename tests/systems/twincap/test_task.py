@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from idc.captioning.calibration_job import CalibrateJob, calibrate
+from idc.captioning.contract import SearchOptions
 from idc.captioning.pair import PairJob, caption_pair
 from idc.captioning.sources import is_captioner
 from idc.config import load
@@ -34,6 +35,8 @@ from tests.folders import read_log
 from tests.systems.procap.world import Images, World, start
 from tests.systems.twincap.tiny import tiny_job
 from tests.vision.scenes import write_pairs
+
+WITH_MAP = SearchOptions(change_map=True)
 
 
 def task_and_batch(world: World, settings: dict[str, Any] | None = None) -> tuple[TwinCapTask, dict[str, Any]]:
@@ -252,7 +255,7 @@ def test_the_artifact_is_a_captioner(artifact: Path, captioner: TwinCaptioner, i
     assert load_captioner(str(artifact))(*images) == [description.best.caption for description in described]
     assert captioner.capabilities == {"map", "score", "sample"}
     assert all(description.change_map is None for description in described)
-    maps = np.stack([description.change_map for description in captioner.describe(*images, change_map=True)])  # type: ignore[misc]
+    maps = np.stack([description.change_map for description in captioner.describe(*images, WITH_MAP)])  # type: ignore[misc]
     assert (maps.shape, maps.dtype) == ((6, 8, 8), np.float32)
     assert 0 <= maps.min() < maps.max() <= 1
 

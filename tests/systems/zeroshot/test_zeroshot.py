@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from idc.captioning.contract import SearchOptions
 from idc.captioning.loading import BaseAt, CaptionerLoader, LoadConfig
 from idc.captioning.sources import artifact_folder, is_captioner
 from idc.config import load
@@ -99,7 +100,7 @@ def test_bfloat16_is_a_setting_of_the_command(base: Path, tmp_path: Path) -> Non
         captioner = load_captioner(str(tmp_path / "artifact"), speed=speed)  # type: ignore[arg-type]
         assert isinstance(captioner, VlmCaptioner)
         assert captioner.model.dtype == dtype
-        (described[speed],) = captioner.describe(BEFORES[:1], AFTERS[:1], beams=2, candidates=2)
+        (described[speed],) = captioner.describe(BEFORES[:1], AFTERS[:1], SearchOptions(beams=2, candidates=2))
     assert described["bf16"].best.caption == CAPTIONS[0]
     assert described["bf16"].best.log_probability == pytest.approx(described["auto"].best.log_probability, abs=0.05)
 
