@@ -219,7 +219,7 @@ class CaptionerLoader:
         self.objects, self.threads, self.speed = config.objects, threads, config.speed
         self.device = config.device or (None if gpus is None else "cuda" if gpus > 0 else "cpu")
         self.trained: tuple[str, CaptionerLoader] | None = None
-        if self.objects.model_fields_set:
+        if self.objects != DEFAULTS.objects:
             artifact_folder(untrained_name(self.objects), self.objects)  # refuses a detector that is not there
         if artifact == AUTO:
             name = newest_or_shipped()
@@ -248,7 +248,7 @@ class CaptionerLoader:
             import cv2
 
             cv2.setNumThreads(self.threads)
-        if self.objects.model_fields_set:
+        if self.objects != DEFAULTS.objects:
             untrained_captioner(self.objects)  # whose settings are refused once, and not in every pair that needs it
         if self.trained is not None:
             from idc.captioning.familiarity import Familiarity

@@ -17,10 +17,10 @@ Mode = Literal["auto", "photographs", "exact"]
 class ObjectsConfig(ConfigModel):
     """How `objects` compares two images and names what changed."""
 
-    detector: str = Field(EMBEDDED, min_length=1, json_schema_extra={"option": "--detector"})
+    detector: str | None = Field(None, min_length=1, json_schema_extra={"option": "--detector"})
     """What names objects: `embedded`, 80 everyday classes (the extra `objects`); the ONNX file of a YOLOX model;
     `hf:ORG/NAME`, an object detector of the Hugging Face hub, or its folder; or `none`, with which regions are
-    described by position and colour alone."""
+    described by position and colour alone. Default: embedded, for `auto` only where it is installed."""
     names: tuple[str, ...] = Field((), json_schema_extra={"option": "--names"})
     """Names of the objects that may be said, as in `person,car`; for a detector that takes its classes as words, these
     words. Default: all that the detector knows, but those that detectors confuse."""

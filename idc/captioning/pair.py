@@ -15,7 +15,7 @@ from pydantic import Field
 
 from idc.captioning.apply import CaptionSettings, Pixels, describe_batch, with_frames, with_objects
 from idc.captioning.contract import assessment_text, draw_map, sentence_without_model
-from idc.captioning.loading import CaptionerLoader
+from idc.captioning.loading import DEFAULTS, CaptionerLoader
 from idc.captioning.region_of_interest import read_areas
 from idc.captioning.sources import AUTO, SHIPPED_SATELLITE
 from idc.data.files import Location, locate
@@ -55,8 +55,8 @@ class PairJob(CaptionSettings):
         if not all(Path(path).is_file() or "://" in path for path in (self.before, self.after)):
             return  # which is said without asking the hub for a model
         try:
-            if (objects := self.loader.objects).model_fields_set:
-                untrained_captioner(objects)
+            if self.loader.objects != DEFAULTS.objects:
+                untrained_captioner(self.objects)
         except ValueError as error:
             setting = str(error).partition(":")[0].partition(".")[0]
             yield str(error) if setting in type(self).model_fields else f"artifact: {error}"

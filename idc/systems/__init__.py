@@ -77,7 +77,7 @@ def artifact_of_objects(name: str, config: ObjectsConfig | None = None) -> str:
 
 def untrained_name(config: ObjectsConfig) -> str:
     """Name of :func:`untrained_captioner` with these settings."""
-    if "detector" in config.model_fields_set:
+    if config.detector is not None:
         return REGIONS if config.detector == "none" else OBJECTS
     installed = importlib.import_module("idc.systems.objects.detectors").embedded_installed()
     return OBJECTS if installed else REGIONS

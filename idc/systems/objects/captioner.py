@@ -24,7 +24,7 @@ from idc.captioning.contract import (
     SearchOptions,
     Speed,
 )
-from idc.captioning.objects_config import NONE, REGIONS, ObjectsConfig
+from idc.captioning.objects_config import EMBEDDED, NONE, REGIONS, ObjectsConfig
 from idc.systems.objects.canvas import canvas_of, exact_canvas, is_flat
 from idc.systems.objects.claims import ComparedPair, Named, object_claims
 from idc.systems.objects.comparison import compare
@@ -80,7 +80,8 @@ class ObjectsCaptioner(Captioner):
     @cached_property
     def _detector(self) -> Detector | None:
         """Loaded at the first pair that differs."""
-        return None if self._config.detector == NONE else load_detector(self._config.detector, self._config.names)
+        source = self._config.detector or EMBEDDED
+        return None if source == NONE else load_detector(source, self._config.names)
 
     def _describe(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
@@ -272,11 +273,10 @@ def usual_captioner(config: ObjectsConfig | None = None) -> ObjectsCaptioner:
     """The captioner with these settings, loaded once per process; without a detector where none was chosen and none is
     installed."""
     settings = config or ObjectsConfig()
-    if "detector" not in settings.model_fields_set and not embedded_installed():
-        settings = settings.model_copy(update={"detector": NONE})
-    if settings.model_fields_set & {"detector", "names"} and settings.detector != NONE:
-        load_detector(settings.detector, settings.names)  # its errors before any pair
-    return _shared(settings)
+    detector = settings.detector or (EMBEDDED if embedded_installed() else NONE)
+    if detector != NONE and (settings.detector is not None or settings.names):
+        load_detector(detector, settings.names)  # its errors before any pair
+    return _shared(settings.model_copy(update={"detector": detector}))
 
 
 @lru_cache(maxsize=4)
@@ -288,13 +288,12 @@ def objects_folder(name: str, config: ObjectsConfig | None = None) -> str:
     """The folder of the artifact with these settings, made in the cache at the first use; ``regions`` has no detector.
     It holds no weights. ValueError: the detector is not on this machine, or cannot be used."""
     settings = config or ObjectsConfig()
-    if name == REGIONS:
-        settings = settings.model_copy(update={"detector": NONE})
+    settings = settings.model_copy(update={"detector": NONE if name == REGIONS else settings.detector or EMBEDDED})
     contents = {
         "version": _VERSION,
         **settings.model_dump(mode="json"),
         "text": reads_text() if settings.text is None else settings.text,
-        "detector_identity": detector_identity(settings.detector),
+        "detector_identity": detector_identity(str(settings.detector)),
     }
     key = hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()[:12]
     purpose = "Names what differs between two images, without training on pairs."

