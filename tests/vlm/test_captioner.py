@@ -304,7 +304,6 @@ def test_answers_in_dialogues() -> None:
         ("describe", (BEFORES, AFTERS[:1]), {}, "3 before and 1 after images: give as many of each"),
         ("score", (BEFORES, AFTERS, [[]]), {}, "1 lists of captions for 3 pairs"),
         ("score", (BEFORES[:1], AFTERS[:1], [["a cube<|im_end|>"]]), {}, r"control token '<\|im_end\|>'"),
-        ("describe", (BEFORES, AFTERS), {"beams": 1, "candidates": 3}, "candidates=3 need as many beams"),
         ("sample", (BEFORES, AFTERS, 1), {"temperature": 0}, "temperature positive, got n=1, temperature=0"),
         ("answer", (BEFORES, AFTERS, [[]]), {}, "1 dialogues about 3 pairs"),
         ("answer", (BEFORES[:1], AFTERS[:1], [[Turn("user", "What? " * 40)]]), {}, "reads at most 60: shorten"),
