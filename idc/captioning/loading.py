@@ -138,17 +138,13 @@ class AutoCaptioner(Captioner):
         return self.trained.answer(*arguments, **options)
 
     def _describe(
-        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
-    ) -> list[Description]:
-        return self._describe_regions(befores, afters, options, [None] * len(afters))
-
-    def _describe_regions(
         self,
         befores: Sequence[np.ndarray],
         afters: Sequence[np.ndarray],
         options: SearchOptions,
-        region_of_interest: Sequence[np.ndarray | None],
+        region_of_interest: Sequence[np.ndarray | None] | None = None,
     ) -> list[Description]:
+        region_of_interest = region_of_interest or [None] * len(afters)
         pairs = [(equal_outside(*pair), pair[1]) for pair in zip(befores, afters, region_of_interest, strict=True)]
         familiar = [
             index for index, pair in enumerate(pairs)
@@ -178,6 +174,8 @@ class AutoCaptioner(Captioner):
                 why = f"both images are like the training of {self._name}, and {other} does not object"
                 described[index] = replace(description, captioner=self._name, chosen=why)
         return described
+
+    _describe_regions = _describe
 
 
 def _objection(trained: Description, untrained: Description) -> str | None:

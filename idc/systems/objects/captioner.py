@@ -84,22 +84,19 @@ class ObjectsCaptioner(Captioner):
         return None if source == NONE else load_detector(source, self._config.names)
 
     def _describe(
-        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
-    ) -> list[Description]:
-        return self._describe_regions(befores, afters, options, [None] * len(afters))
-
-    def _describe_regions(
         self,
         befores: Sequence[np.ndarray],
         afters: Sequence[np.ndarray],
         options: SearchOptions,
-        region_of_interest: Sequence[np.ndarray | None],
+        region_of_interest: Sequence[np.ndarray | None] | None = None,
     ) -> list[Description]:
         """There is one candidate for each pair."""
         return [
             self._described(*images_and_region, options.change_map)
-            for images_and_region in zip(befores, afters, region_of_interest, strict=True)
+            for images_and_region in zip(befores, afters, region_of_interest or [None] * len(afters), strict=True)
         ]
+
+    _describe_regions = _describe
 
     def _described(
         self, before: np.ndarray, after: np.ndarray, region_of_interest: np.ndarray | None, change_map: bool
