@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from idc.captioning.contract import Answer, Candidate, Description
+from idc.captioning.counts import Counts
 from idc.captioning.region_of_interest import Box
 from idc.data.schema import IMAGE, Turn
 
@@ -30,6 +31,9 @@ class Options:
     change_map: bool = False
     objects: ObjectsOption = "unfamiliar"
     polygons: PolygonsOption = "never"
+    counts: Counts | None = None
+    """What counts as a change; None for everything."""
+    criteria: str | None = None
 
 
 def fault_of(turns: Sequence[Turn]) -> str | None:

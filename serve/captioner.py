@@ -116,7 +116,10 @@ class ServedCaptioner:
         """The results of pairs that lack it with what ``objects`` says of them: in seconds each."""
 
         def add(items: Sequence[Any]) -> list[PairResult]:
-            added = [with_objects(each.description, pair.pixels, True, self._objects) for pair, each in items]
+            added = [
+                with_objects(each.description, pair.pixels, _search(options, False), self._objects, always=True)
+                for pair, each in items
+            ]
             return [replace(each, description=text) for (_, each), text in zip(items, added, strict=True)]
 
         return [*_each(dict(enumerate(described)), add, "pair: not captioned").values()]
@@ -175,7 +178,8 @@ def _failed(error: Exception, prefix: str) -> PairResult:
 
 def _search(options: Options, polygons: bool) -> SearchOptions:
     """``polygons``: those of the change map are wanted."""
-    return SearchOptions(options.beams, options.candidates, options.change_map or polygons)
+    maps = options.change_map or polygons
+    return SearchOptions(options.beams, options.candidates, maps, options.counts, options.criteria)
 
 
 def captioned(result: CaptionedPair, options: Options, grid: PixelGrid | None) -> PairResult:

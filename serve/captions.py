@@ -38,7 +38,7 @@ def of_form(form: CaptionForm) -> ParsedRequest:
         PairSource(first, second, (f"{prefix}before", f"{prefix}after"))
         for prefix, first, second in zip(prefixes, before, after, strict=True)
     )
-    options = Options(form.beams, least, form.change_map, form.objects, form.polygons)
+    options = Options(form.beams, least, form.change_map, form.objects, form.polygons, form.counts, form.criteria)
     return ParsedRequest(form.model, options, pairs, form.stream, ignore=form.ignore, only=form.only)
 
 

@@ -70,7 +70,7 @@ def of_chat(body: ChatRequest, limits: LimitsConfig) -> ParsedRequest:
     first, second = (f"messages.{i}.content.{j}.image_url.url" for i, j in pair)
     return ParsedRequest(
         model=body.model,
-        options=Options(candidates=body.n or 1),
+        options=Options(candidates=body.n or 1, counts=body.counts, criteria=body.criteria),
         pairs=(PairSource(urls[pair[0]], urls[pair[1]], (first, second), dialogue),),
         stream=bool(body.stream),
         include_usage=body.stream_options is not None and body.stream_options.include_usage,

@@ -14,7 +14,9 @@ from fastapi import UploadFile
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from idc.captioning.contract import Claim, Region, Verdict
+from idc.captioning.counts import counts_of
 from idc.captioning.region_of_interest import areas_of
+from idc.util.option_values import listed
 from serve.backend import ModelStatus, ObjectsOption, Options, PolygonsOption
 
 _MAX_BEAMS = 8
@@ -51,9 +53,18 @@ def _parts(values: Any) -> tuple[Any, ...]:
     return parts
 
 
+def _counts(value: Any) -> Any:
+    """What counts, of names in a list or a text; no files of this machine."""
+    words = listed(value)
+    if not isinstance(words, list) or len(words) > _MAX_PARTS or sum(map(len, words)) > _MAX_PARTS * _BOX_CHARS:
+        raise ValueError(f"give at most {_MAX_PARTS} names, as in scene or person,car")
+    return counts_of(words, files=False)
+
+
 _Box = Annotated[list[float], Field(min_length=4, max_length=4)]
 _Parts = Annotated[tuple[Any, ...], BeforeValidator(_parts, json_schema_input_type=list[_Box] | str)]
 _FormParts = Annotated[tuple[Any, ...], BeforeValidator(_parts, json_schema_input_type=list[UploadFile | str])]
+_Counts = Annotated[Any, BeforeValidator(_counts, json_schema_input_type=list[str] | str)]
 _Beams = Annotated[int, Field(ge=1, le=_MAX_BEAMS)]
 
 
@@ -79,6 +90,11 @@ class CaptionForm(ClosedModel):
     as shares from 0 to 1; or masks, image files that are white there."""
     only: _FormParts = ()
     """The only part that counts, in all pairs; likewise."""
+    counts: _Counts = None
+    """What counts as a change, by names: presets such as ``scene``, kinds such as ``words``, classes of objects such as
+    ``person``, sizes such as ``0.5%`` or ``20px``; by default everything."""
+    criteria: str | None = Field(None, max_length=4000)
+    """The same in own words, for a model that reads language."""
     polygons: PolygonsOption = "never"
     """Also return the changes as polygons in longitude and latitude: never, of pairs of two GeoTIFFs, or always, where
     other images are refused. The model needs a change map, the server rasterio."""
@@ -183,6 +199,10 @@ class ChatRequest(_Open):
     """As of ``/v1/captions``: what does not count (not a field of the OpenAI interface)."""
     only: _Parts = ()
     """The only part that counts; likewise."""
+    counts: _Counts = None
+    """As of ``/v1/captions``: what counts as a change."""
+    criteria: str | None = Field(None, max_length=4000)
+    """The same in own words; likewise."""
 
 
 class CandidateAnswer(ClosedModel):

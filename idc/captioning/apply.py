@@ -11,13 +11,15 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from idc.captioning.contract import Captioner, Description, SearchOptions
+from idc.captioning.counts import counts_of
 from idc.captioning.loading import LoadConfig
 from idc.captioning.objects_config import ObjectsConfig
 from idc.captioning.region_of_interest import Area, Box, areas_of, region_from
@@ -27,6 +29,7 @@ from idc.data.frames import frames_to_describe, has_frames
 from idc.data.image_cells import cell_bytes, cell_name
 from idc.data.images import MAX_PIXELS, ImageError, decode_image, on_one_ground
 from idc.systems import untrained_captioner
+from idc.util.option_values import listed
 
 if TYPE_CHECKING:
     from idc.data.pipeline import Batch
@@ -49,6 +52,21 @@ class CaptionSettings(LoadConfig):
     only: tuple[str | Box, ...] = ()
     """Parts outside of which differences do not count, as boxes or masks as in ignore. Default: the whole image."""
 
+    counts: tuple[str, ...] = ()
+    """What counts as a change, by names: presets (`scene`: people, vehicles and things; `traffic`, `content`, `layout`,
+    `design`, `document`) or YAML files of such; kinds (`objects`, `people`, `vehicles`, `words`, `numbers`,
+    `timestamps`, `layout`, `style`, `colour`, `images`, `light`, `camera`); classes of objects (`person,car`); the
+    smallest size, as a share (`0.5%`) or a longer side (`20px`). What is left out is counted and said. `objects` and
+    vision-language models read it. Default: everything."""
+    criteria: str | None = Field(default=None, min_length=1)
+    """The same in own words, which a vision-language model is told in its prompt."""
+
+    @field_validator("counts", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        """Each of several `--counts` may list names, as one does."""
+        return listed(value)
+
     @model_validator(mode="before")
     @classmethod
     def _parts(cls, values: Any) -> Any:
@@ -62,13 +80,18 @@ class CaptionSettings(LoadConfig):
 
     def search_options(self) -> SearchOptions:
         """The options of the search, without change maps; ValueError as of :class:`SearchOptions`."""
-        return SearchOptions(self.beams, self.candidates)
+        counts = counts_of(self.counts, self.objects.names)
+        return SearchOptions(self.beams, self.candidates, counts=counts, criteria=self.criteria)
 
     def errors(self) -> Iterator[str]:
-        try:
-            self.search_options()
-        except ValueError as error:
-            yield f"beams: {error}"
+        for field, make in (
+            ("beams", partial(SearchOptions, self.beams, self.candidates)),
+            ("counts", partial(counts_of, self.counts, self.objects.names)),
+        ):
+            try:
+                make()
+            except ValueError as error:
+                yield f"{field}: {error}"
 
     def preflight(self) -> Iterator[str]:
         yield from super().preflight()
@@ -209,7 +232,7 @@ def describe_each(
         if objects is None or result.description is None or isinstance(result.pixels, Fault):
             yield result
         else:
-            yield result._replace(description=with_objects(result.description, result.pixels, objects=objects))
+            yield result._replace(description=with_objects(result.description, result.pixels, options, objects))
 
 
 def _nearly_black(before: np.ndarray, after: np.ndarray) -> str | None:
@@ -231,13 +254,20 @@ def lacks_objects(description: Description, always: bool = False) -> bool:
 
 
 def with_objects(
-    description: Description, pixels: Pixels, always: bool = False, objects: ObjectsConfig | None = None
+    description: Description,
+    pixels: Pixels,
+    options: SearchOptions = SearchOptions(),
+    objects: ObjectsConfig | None = None,
+    always: bool = False,
 ) -> Description:
     """The description with what ``objects`` says, if it :func:`lacks_objects`."""
     if not lacks_objects(description, always):
         return description
     [other] = untrained_captioner(objects).describe(
-        [pixels.before], [pixels.after], region_of_interest=[pixels.region_of_interest]
+        [pixels.before],
+        [pixels.after],
+        SearchOptions(counts=options.counts),
+        region_of_interest=[pixels.region_of_interest],
     )
     return replace(description, regions=other.regions, claims=other.claims, objects_text=other.objects_text)
 

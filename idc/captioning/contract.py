@@ -19,6 +19,8 @@ from idc.data.schema import Turn
 if TYPE_CHECKING:
     import numpy as np
 
+    from idc.captioning.counts import Counts
+
 MAP_SIDE = 1024
 """Maximum length of a drawn change map's longer side, in pixels."""
 FAMILIAR_FROM = 0.02
@@ -346,6 +348,10 @@ class SearchOptions:
     """Maximum number of captions of a pair."""
     change_map: bool = False
     """Also compute change maps (capability "map")."""
+    counts: Counts | None = None
+    """What counts as a change; None for everything."""
+    criteria: str | None = None
+    """The same in own words, for a model that reads language."""
 
     def __post_init__(self) -> None:
         beams, candidates = self.beams, self.candidates
@@ -362,9 +368,23 @@ class SearchOptions:
         return max(validated, self.candidates) if self.beams is None else self.beams
 
     def check(self, captioner: Captioner) -> None:
-        """Refuse, by :class:`Unsupported`, what a captioner cannot do."""
+        """Refuse, by :class:`Unsupported` or another ValueError, what a captioner cannot do."""
         if self.change_map:
             require(captioner, "map")
+        if self.counts is not None and not captioner.reads_counts:
+            raise ValueError(
+                "counts: this captioner names whatever it takes for a change; name another, as objects or a "
+                "vision-language model"
+            )
+        if self.criteria is not None and not captioner.reads_criteria:
+            raise ValueError(
+                "criteria: this captioner reads no language; name a vision-language model, or use counts with objects"
+            )
+
+    @property
+    def paragraph(self) -> str:
+        """What a model is told of what counts; empty for everything."""
+        return " ".join(filter(None, [self.counts.prompt() if self.counts else None, self.criteria]))
 
 
 class Unsupported(ValueError):
@@ -393,6 +413,10 @@ class Captioner(Protocol):
     asks_change: bool = False
     """Whether a captioner of dialogues is also asked, per pair, if anything changed: evidence
     (:data:`idc.captioning.calibration.YES`) for a calibration that is fitted, or that reads it."""
+    reads_counts: bool = False
+    """Whether it reads :attr:`SearchOptions.counts`."""
+    reads_criteria: bool = False
+    """Whether it reads :attr:`SearchOptions.criteria`."""
     gains_from_batch: bool = True
     """Whether pairs take less time in a batch than alone. Else a server describes them one by one, so that none waits
     for the end of a batch."""

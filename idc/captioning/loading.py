@@ -110,6 +110,7 @@ class AutoCaptioner(Captioner):
     ``familiarity`` it captions none: nobody can tell which pairs are like the training images."""
 
     gains_from_batch: bool = False
+    reads_counts: bool = True
 
     def __init__(
         self, name: str, load_trained: Callable[[], Captioner], familiarity: Familiarity | None, objects: ObjectsConfig
@@ -157,6 +158,9 @@ class AutoCaptioner(Captioner):
                 befores, afters, options, region_of_interest=region_of_interest
             )
         ]
+        if options.counts is not None:
+            why = f"it tells apart what counts, which {self._name} does not"
+            return [replace(each, chosen=why) for each in described]
         if not familiar:
             return described
         change_map = options.change_map and self.trained.can("map")

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from idc.config import ConfigModel
+from idc.util.option_values import listed
 
 OBJECTS, REGIONS = "objects", "regions"
 """Name the captioner without training in the place of an artifact; ``regions`` is the one without a detector."""
@@ -34,7 +35,4 @@ class ObjectsConfig(ConfigModel):
     @classmethod
     def _listed(cls, value: Any) -> Any:
         """Each of several `--names` may list names, as one does."""
-        lists = [value] if isinstance(value, str) else value
-        if not isinstance(lists, (list, tuple)) or not all(isinstance(names, str) for names in lists):
-            return value
-        return [name.strip() for names in lists for name in names.split(",") if name.strip()]
+        return listed(value)

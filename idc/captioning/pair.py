@@ -102,11 +102,10 @@ def caption_pair(job: PairJob, geotiffs: ReadGeotiffs | None = None) -> dict[str
         files, images = zip(*read_images(*names), strict=True)
         pixels = with_frames(Pixels(*images), *files)
     pixels = pixels.counting(read_areas(job.ignore), read_areas(job.only))
-    [captioned] = describe_batch(
-        job.loader(), [pixels], [replace(job.search_options(), change_map=job.map is not None)]
-    )
+    options = replace(job.search_options(), change_map=job.map is not None)
+    [captioned] = describe_batch(job.loader(), [pixels], [options])
     assert captioned.description is not None
-    description = with_objects(captioned.description, pixels, objects=job.objects)
+    description = with_objects(captioned.description, pixels, options, job.objects)
     captioner = description.captioner or job.chosen_artifact
     if job.map is not None:
         if description.change_map is None:

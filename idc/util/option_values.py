@@ -36,6 +36,14 @@ def is_several(annotation: Any) -> bool:
     return any(typing.get_origin(kind) is tuple for kind in _kinds(annotation))
 
 
+def listed(value: Any) -> Any:
+    """The names of a text, or of several, each with commas between them; what is neither as it is."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+        return value
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
 def scalar(text: str) -> Any:
     """The value of ``key=value``: YAML, and numbers such as ``1e-4`` that YAML 1.1 takes for text."""
     value = yaml.safe_load(text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,9 @@ class DialogueCaptioner(AssessedCaptioner):
         settings: how captions are generated, by default.
         path, trained_on, evidence: as in :class:`idc.captioning.calibration.AssessedCaptioner`.
     """
+
+    reads_counts: bool = True
+    reads_criteria: bool = True
 
     def __init__(
         self,
@@ -145,7 +149,7 @@ class VlmCaptioner(DialogueCaptioner):
         settings = self.settings.model_copy(update={"beams": beams})
         with torch.inference_mode():
             pairs = self._encoded(befores, afters)
-            prompts = self._prompts(pairs)
+            prompts = self._prompts(pairs, partial(caption_turns, paragraph=options.paragraph))
             # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
             generated = self._generate(pairs, prompts, settings, hypotheses=beams if options.candidates > 1 else 1)
             maps = self.maps(pairs)

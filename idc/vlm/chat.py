@@ -27,8 +27,11 @@ Size = tuple[int, int]
 """Height and width of an image in pixels."""
 
 
-def caption_turns(prompt: PromptConfig) -> tuple[Turn, ...]:
-    return with_default_turns([Turn("user", prompt.text)], prompt)
+def caption_turns(prompt: PromptConfig, paragraph: str = "") -> tuple[Turn, ...]:
+    """``paragraph``: what counts as a change; a ValueError if it has the mark of an image."""
+    if IMAGE in paragraph:
+        raise ValueError(f"criteria: {IMAGE} is in it, which stands for an image; leave it out")
+    return with_default_turns([Turn("user", "\n".join(filter(None, [prompt.text, paragraph])))], prompt)
 
 
 def change_question(prompt: PromptConfig) -> tuple[Turn, ...]:

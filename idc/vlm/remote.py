@@ -92,11 +92,14 @@ class RemoteCaptioner(DialogueCaptioner):
             )
         if options.change_map:
             raise ValueError("map: the language model behind the endpoint returns no change map; leave it out")
-        return self._map(self._describe_pair, befores, afters, [options.candidates] * len(befores))
+        return self._map(self._describe_pair, befores, afters, [options] * len(befores))
 
-    def _describe_pair(self, before: np.ndarray, after: np.ndarray, candidates: int) -> Description:
+    def _describe_pair(self, before: np.ndarray, after: np.ndarray, options: SearchOptions) -> Description:
         """The best caption first, then the others by their probability; no text twice."""
-        request = self.request(before, after, caption_turns(self.prompt))
+        request, candidates = (
+            self.request(before, after, caption_turns(self.prompt, options.paragraph)),
+            options.candidates,
+        )
         replies = self._ask(request.messages)
         self._compare_prompts(request, replies[0])
         if candidates > 1:
