@@ -32,12 +32,14 @@ from idc.captioning.contract import (
     draw_map,
     sentence_without_model,
 )
+from idc.captioning.counts import counts_of
 from idc.captioning.loading import CaptionerLoader, LoadConfig
 from idc.captioning.objects_config import Mode, ObjectsConfig
 from idc.captioning.pair import read_images
 from idc.captioning.region_of_interest import Box, read_areas
 from idc.captioning.sources import AUTO
 from idc.data.images import encode_png, image_of, resize_image
+from idc.util.option_values import listed
 
 if TYPE_CHECKING:
     from idc.evaluation.record import Evaluation
@@ -223,6 +225,8 @@ class LoadedCaptioner:
         candidates: int = 1,
         ignore: Sequence[PartSource] = (),
         only: Sequence[PartSource] = (),
+        counts: str | Sequence[str] = (),
+        criteria: str | None = None,
     ) -> Caption: ...
     @overload
     def __call__(
@@ -234,6 +238,8 @@ class LoadedCaptioner:
         candidates: int = 1,
         ignore: Sequence[PartSource] = (),
         only: Sequence[PartSource] = (),
+        counts: str | Sequence[str] = (),
+        criteria: str | None = None,
     ) -> list[Caption]: ...
     def __call__(
         self,
@@ -244,6 +250,8 @@ class LoadedCaptioner:
         candidates: int = 1,
         ignore: Sequence[PartSource] = (),
         only: Sequence[PartSource] = (),
+        counts: str | Sequence[str] = (),
+        criteria: str | None = None,
     ) -> Caption | list[Caption]:
         """Caption one pair, or the pairs of two lists of equal length, which are one batch of the model.
 
@@ -254,20 +262,28 @@ class LoadedCaptioner:
                 after, or, if none of the four numbers is above 1, as shares of it; or masks, images that are white
                 there and are stretched to the image after.
             only: parts outside of which differences do not count, likewise; by default the whole image.
+            counts: what counts as a change, by names (:attr:`idc.captioning.apply.CaptionSettings.counts`) as "scene"
+                or ["words", "0.5%"]; by default everything.
+            criteria: the same in own words, for a vision-language model.
 
         Raises:
-            ValueError: an image cannot be read (all such images are named), the captioner refuses a pair (its index is
-                named), or the lists differ in length.
+            ValueError: what counts is not known, or the captioner does not read it; an image cannot be read (all such
+                images are named), the captioner refuses a pair (its index is named), or the lists differ in length.
         """
         if not isinstance(before, list | tuple) and not isinstance(after, list | tuple):
-            return self([before], [after], beams=beams, candidates=candidates, ignore=ignore, only=only)[0]
+            return self(
+                [before], [after], beams=beams, candidates=candidates, ignore=ignore, only=only, counts=counts,
+                criteria=criteria,
+            )[0]  # fmt: skip
         if not (isinstance(before, list | tuple) and isinstance(after, list | tuple)) or len(before) != len(after):
             raise ValueError("before and after: give two images, or two lists of the same length")
         images = _pixels([*before, *after])
         parts = read_areas(ignore), read_areas(only)
         sides = zip(images[: len(before)], images[len(before) :], strict=True)
         pairs = [_pair(*pair).counting(*parts) for pair in sides]
-        options = SearchOptions(beams, candidates, change_map=self.captioner.can("map"))
+        what = counts_of(listed(counts), self.objects.names)
+        options = SearchOptions(beams, candidates, self.captioner.can("map"), what, criteria)
+        options.check(self.captioner)
         captions = []
         described = describe_each(self.captioner, pairs, options, self.objects)
         for index, (pair, result) in enumerate(zip(pairs, described, strict=True)):

@@ -114,11 +114,11 @@ class ServedCaptioner:
 
     def add_objects(self, described: Sequence[tuple[DecodedPair, PairResult]], options: Options) -> list[PairResult]:
         """The results of pairs that lack it with what ``objects`` says of them: in seconds each."""
+        search = _search(options, polygons=False)
 
         def add(items: Sequence[Any]) -> list[PairResult]:
             added = [
-                with_objects(each.description, pair.pixels, _search(options, False), self._objects, always=True)
-                for pair, each in items
+                with_objects(each.description, pair.pixels, search, self._objects, always=True) for pair, each in items
             ]
             return [replace(each, description=text) for (_, each), text in zip(items, added, strict=True)]
 

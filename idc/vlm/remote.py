@@ -96,10 +96,8 @@ class RemoteCaptioner(DialogueCaptioner):
 
     def _describe_pair(self, before: np.ndarray, after: np.ndarray, options: SearchOptions) -> Description:
         """The best caption first, then the others by their probability; no text twice."""
-        request, candidates = (
-            self.request(before, after, caption_turns(self.prompt, options.paragraph)),
-            options.candidates,
-        )
+        candidates = options.candidates
+        request = self.request(before, after, caption_turns(self.prompt, options.paragraph))
         replies = self._ask(request.messages)
         self._compare_prompts(request, replies[0])
         if candidates > 1:

@@ -26,15 +26,16 @@ export async function listModels() {
 }
 
 /**
- * The server's answer for a pair {before, after}. `model` is a name, or empty for the default. `canMap` is
- * whether it draws change maps, null if that is not known yet: then a map is requested, and a refusal accepted.
+ * The server's answer for a pair {before, after}. `model` is a name, or empty for the default; `counts` names what counts
+ * as a change, empty for everything. `canMap` is whether it draws change maps, null if that is not known yet: then a map is requested, and a refusal accepted.
  */
-export async function captionPair(pair, model, canMap, signal) {
+export async function captionPair(pair, model, counts, canMap, signal) {
   const { before, after } = pair;
   const form = new FormData();
   form.append("before", before.file, before.name);
   form.append("after", after.file, after.name);
   if (model) form.append("model", model);
+  if (counts) form.append("counts", counts);
   form.append("candidates", 3);
   form.append("change_map", canMap !== false);
   form.append("objects", "unfamiliar"); // for pairs unlike those that the model was trained on
@@ -43,7 +44,7 @@ export async function captionPair(pair, model, canMap, signal) {
     return await request("v1/captions", { method: "POST", body: form, signal });
   } catch (error) {
     if (canMap === false || !error.message.startsWith("map: ")) throw error;
-    return captionPair(pair, model, false, signal);
+    return captionPair(pair, model, counts, false, signal);
   }
 }
 

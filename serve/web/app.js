@@ -109,7 +109,7 @@ async function captionShownPair() {
   $("waiting").textContent = "Captioning …";
   $("answer").scrollIntoView({ block: "nearest" });
   try {
-    const answer = await captionPair(pair, model, description(model)?.can_map, current.signal);
+    const answer = await captionPair(pair, model, $("counts").value, description(model)?.can_map, current.signal);
     if (typeof description(model)?.can_answer !== "boolean") await readModels(); // the model had to be started first
     await fillResult(answer, pair, current.signal);
     if (current.signal.aborted) return;
@@ -151,7 +151,7 @@ async function askAgain() {
 // -- controls -------------------------------------------------------------------------------------------------------
 
 $("ask").addEventListener("click", captionShownPair);
-$("model").addEventListener("change", captionShownPair);
+for (const choice of ["model", "counts"]) $(choice).addEventListener("change", captionShownPair);
 $("swap").addEventListener("click", () => {
   if (pair.before || pair.after) setPair({ before: pair.after, after: pair.before }); // else #missing says why not
 });

@@ -186,7 +186,7 @@ def test_the_keyboard_reaches_every_control_and_shows_where_it_is(visit: Visit) 
     page.get_by_label("Slider").check()
     page.locator("h1").click()  # where Tab starts from
     pair = ["before", "after", "slider", "ask", "swap", "show-map", "show-slider"]
-    expected = ["model", *pair, "details", *["examples"] * 17, "docs"]
+    expected = ["counts", "model", *pair, "details", *["examples"] * 17, "docs"]
     for name in expected:
         page.keyboard.press("Tab")
         reached, outlined = page.evaluate(
