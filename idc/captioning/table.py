@@ -247,8 +247,10 @@ def _open_output(job: CaptionJob, source: InputRows, captioner: str, overwrite: 
     if first_look((out / MANIFEST).exists, job.out) and (kind := read_manifest(out).kind) != KIND:
         raise ValueError(f"out: {job.out} holds {kind}, which this job does not replace; choose another folder")
     settings = job.model_dump(mode="json", include=set(CaptionJob.model_fields))
-    counts = {name: value for name, value in settings.items() if name not in HOW | _PLACES | {"format"}}
-    counts |= job.loading_identity()
+    content = {name: value for name, value in settings.items() if name not in HOW | _PLACES | {"format"}}
+    content |= job.loading_identity()
+    if (counts := job.search_options().counts) is not None:
+        content["counts"] = counts.prompt()  # what a file says
     masks = [
         sha256(files.locate(part).read()).hexdigest() for part in (*job.ignore, *job.only) if isinstance(part, str)
     ]
@@ -256,7 +258,7 @@ def _open_output(job: CaptionJob, source: InputRows, captioner: str, overwrite: 
         out,
         kind=KIND,
         schema=SCHEMA,
-        fingerprint=fingerprint(KIND, _VERSION, source.fingerprint, captioner, counts, masks),
+        fingerprint=fingerprint(KIND, _VERSION, source.fingerprint, captioner, content, masks),
         config=settings,
         num_chunks=source.num_chunks,
         overwrite=overwrite,

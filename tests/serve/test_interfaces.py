@@ -29,19 +29,21 @@ LEFT[:, :12] = 255
 
 
 class Case(NamedTuple):
-    """A pair, the mask of what does not count, and caption and captioner of the answer."""
+    """A pair, caption and captioner of the answer, the mask of what does not count, and the name of what counts."""
 
     pair: Pair
-    mask: bytes | None
     caption: str
-    captioner: str
+    captioner: str = OBJECTS
+    mask: bytes | None = None
+    counts: str | None = None
 
 
 CASES = {
-    "photographs": Case(BOTTLES, None, "A bottle on the left is gone.", OBJECTS),
-    "screens": Case(SCREENS, None, "A blue area of 200 x 40 px appeared at the bottom left.", OBJECTS),
-    "rendered scenes": Case(RENDERED, None, "", SHIPPED),
-    "with a mask": Case(BOTTLES, encode_png(LEFT), "Nothing clearly changed.", OBJECTS),
+    "photographs": Case(BOTTLES, "A bottle on the left is gone."),
+    "screens": Case(SCREENS, "A blue area of 200 x 40 px appeared at the bottom left."),
+    "rendered scenes": Case(RENDERED, "", SHIPPED),
+    "with a mask": Case(BOTTLES, "Nothing clearly changed.", mask=encode_png(LEFT)),
+    "traffic": Case(BOTTLES, "Nothing that counts changed. 1 difference of objects does not count.", counts="traffic"),
 }
 
 
@@ -56,29 +58,34 @@ def page_fields() -> dict[str, str]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_way_in_has_the_same_answer(name: str, tmp_path: Path, command: Command, client: httpx2.Client) -> None:
-    pair, mask, caption, captioner = CASES[name]
+    pair, caption, captioner, mask, counts = CASES[name]
     paths = tmp_path / "before.png", tmp_path / "after.png"
     for path, data in zip(paths, pair, strict=True):
         path.write_bytes(data)
     part, ignored = tmp_path / "mask.png", {} if mask is None else {"ignore": mask}
     part.write_bytes(mask or b"")
-    options = [] if mask is None else ["--ignore", str(part)]
-    settings: Any = {} if mask is None else {"ignore": str(part)}
+    settings: Any = {
+        **({} if mask is None else {"ignore": str(part)}),
+        **({} if counts is None else {"counts": counts}),
+    }
+    options = [word for name, value in settings.items() for word in (f"--{name}", value)]
+    fields = ignored | ({} if counts is None else {"counts": counts})
     loaded: Any = idc.load()
     printed = command("caption", *paths, "--json", *options)
     assert printed.returncode == 0, printed.stderr
     masks = {name: url(data) for name, data in ignored.items()}
-    answer = client.post(CHAT, json=conversation(*map(url, pair), model=AUTO, n=2, **masks)).raise_for_status().json()
+    asked = conversation(*map(url, pair), model=AUTO, n=2, **(fields | masks))
+    answer = client.post(CHAT, json=asked).raise_for_status().json()
     assert len(answer["choices"]) == (1 if captioner == OBJECTS else 2)
     answers = {
         "python": loaded(*paths, **{name: [value] for name, value in settings.items()}).to_dict(),
         "command": json.loads(printed.stdout),
         "table": rows_of(write_table(tmp_path / "pairs.csv", paths), str(tmp_path / "out"), **settings)[0],
-        "form": result(client, pair, model=AUTO, **ignored),
-        "page": result(client, pair, model=AUTO, **page_fields(), **ignored),
+        "form": result(client, pair, model=AUTO, **fields),
+        "page": result(client, pair, model=AUTO, **page_fields(), **fields),
         "conversation": {**answer, "caption": answer["choices"][0]["message"]["content"]},
     }
     first = {field: answers["python"][field] for field in FIELDS}
     assert (first["captioner"], caption or first["caption"]) == (captioner, first["caption"])
-    for way, fields in answers.items():
-        assert {field: fields[field] for field in FIELDS} == json.loads(json.dumps(first)), way
+    for way, given in answers.items():
+        assert {field: given[field] for field in FIELDS} == json.loads(json.dumps(first)), way

@@ -156,17 +156,31 @@ def kind_of(claim: Claim) -> Kind:
     return "objects"
 
 
-def left_out(claims: Iterable[Claim], more: Iterable[Kind] = ()) -> str:
-    """The clause that says what does not count: "2 differences of light and 1 of words do not count"; empty if nothing
-    was left out. ``more``: kinds of differences that are no claims."""
-    found = Counter([*map(kind_of, claims), *more])
-    if not found:
+def counted(claims: Sequence[Claim], counts: Counts | None, size: tuple[int, ...]) -> tuple[list[Claim], list[Claim]]:
+    """The claims about images of this (height, width) that count, and the others."""
+    kept: list[Claim] = []
+    others: list[Claim] = []
+    for claim in claims:
+        (kept if counts is None or counts.has(claim, size) else others).append(claim)
+    return kept, others
+
+
+def left_out_sentence(claims: Iterable[Claim], others: Iterable[Kind], counts: Counts | None) -> str:
+    """What does not count: "2 differences of words and 1 of light do not count."; empty if nothing was left out.
+
+    Args:
+        claims: those that do not count.
+        others: kinds of further differences, which may count.
+    """
+    left = Counter(map(kind_of, claims))
+    left.update(kind for kind in others if counts is not None and kind not in counts.kinds)
+    if not left:
         return ""
-    (kind, count), *others = found.most_common()
-    parts = [f"{count} difference{'s' * (count > 1)} of {kind}", *(f"{count} of {kind}" for kind, count in others)]
-    verb = "does" if len(parts) == count == 1 else "do"
+    (kind, count), *more = left.most_common()
+    parts = [f"{count} difference{'s' * (count > 1)} of {kind}", *(f"{number} of {other}" for other, number in more)]
     *first, last = parts
-    return f"{', '.join(first)} and {last} {verb} not count" if first else f"{last} {verb} not count"
+    text = f"{', '.join(first)} and {last}" if first else last
+    return f"{text} {'does' if left.total() == 1 else 'do'} not count."
 
 
 def _kind_of_words(claim: Claim) -> Kind:

@@ -24,10 +24,11 @@ from idc.captioning.contract import (
     SearchOptions,
     Speed,
 )
+from idc.captioning.counts import Counts, Kind, counted, left_out_sentence
 from idc.captioning.objects_config import EMBEDDED, NONE, REGIONS, ObjectsConfig
 from idc.systems.objects.canvas import canvas_of, exact_canvas, is_flat
 from idc.systems.objects.claims import ComparedPair, Named, object_claims
-from idc.systems.objects.comparison import compare
+from idc.systems.objects.comparison import Comparison, compare
 from idc.systems.objects.detectors import Detector, detector_identity, embedded_installed, load_detector
 from idc.systems.objects.exact import exact_changes
 from idc.systems.objects.frames import dead_frame, exposed, other_colours, thumbnail
@@ -72,6 +73,7 @@ class ObjectsCaptioner(Captioner):
 
     capabilities: frozenset[Capability] = frozenset({"map"})
     gains_from_batch: bool = False
+    reads_counts: bool = True
 
     def __init__(self, config: ObjectsConfig | None = None):
         self._config = config = config or ObjectsConfig()
@@ -92,15 +94,16 @@ class ObjectsCaptioner(Captioner):
     ) -> list[Description]:
         """There is one candidate for each pair."""
         return [
-            self._described(*images_and_region, options.change_map)
+            self._described(*images_and_region, options)
             for images_and_region in zip(befores, afters, region_of_interest or [None] * len(afters), strict=True)
         ]
 
     _describe_regions = _describe
 
     def _described(
-        self, before: np.ndarray, after: np.ndarray, region_of_interest: np.ndarray | None, change_map: bool
+        self, before: np.ndarray, after: np.ndarray, region_of_interest: np.ndarray | None, options: SearchOptions
     ) -> Description:
+        change_map = options.change_map
         if self._config.mode != "exact" and (text := dead_frame(before, after)):
             difference = np.abs(thumbnail(before) - thumbnail(after)).mean(axis=2) / 255 if change_map else None
             return _undecided(text, difference, "one of the images shows nothing")
@@ -109,8 +112,8 @@ class ObjectsCaptioner(Captioner):
             make_canvas = canvas_of if self._config.mode == "exact" else exact_canvas
             canvas = make_canvas(before, after, region_of_interest)
         if canvas is not None:
-            description = exact_changes(before, after, canvas, self._text)
-            description = self._with_pictures(description, before, after)
+            description = exact_changes(before, after, canvas, self._text, options.counts)
+            description = self._with_pictures(description, before, after, options.counts)
             return description if change_map else replace(description, change_map=None)
         (first, gain), (second, other_gain) = (exposed(_reduced(image)) for image in (before, after))
         if region_of_interest is not None and region_of_interest.shape != second.shape[:2]:
@@ -118,14 +121,16 @@ class ObjectsCaptioner(Captioner):
                 cv2.resize(region_of_interest.astype(np.uint8), second.shape[1::-1], interpolation=cv2.INTER_NEAREST)
                 > 0
             )
-        description = self._of_photographs(first, second, region_of_interest, change_map, gain / other_gain)
+        description = self._of_photographs(first, second, region_of_interest, options, gain / other_gain)
         factors = [
             np.divide(full.shape[:2][::-1] * 2, small.shape[:2][::-1] * 2)
             for full, small in ((before, first), (after, second))
         ]
         return _resized_boxes(description, *factors) if (np.array(factors) != 1).any() else description
 
-    def _with_pictures(self, description: Description, before: np.ndarray, after: np.ndarray) -> Description:
+    def _with_pictures(
+        self, description: Description, before: np.ndarray, after: np.ndarray, counts: Counts | None
+    ) -> Description:
         """The description of two drawn images, with the objects that are named in the largest pictures in them."""
         claims, text = list(description.claims or ()), description.best.caption
         for claim in claims[:_PICTURES] if self._detector is not None else ():
@@ -138,7 +143,7 @@ class ObjectsCaptioner(Captioner):
             parts = [image[slices_of(box)] for image, box in zip((before, after), boxes, strict=True)]
             if min(*parts[0].shape[:2], *parts[1].shape[:2]) < _PICTURE or any(map(is_flat, parts)):
                 continue
-            inside = self._of_photographs(parts[0], parts[1], None, change_map=False, brightened=1.0)
+            inside = self._of_photographs(parts[0], parts[1], None, SearchOptions(counts=counts), brightened=1.0)
             named = [other for other in inside.claims or () if other.object not in _NAMELESS]
             if named:
                 claims += [
@@ -158,17 +163,20 @@ class ObjectsCaptioner(Captioner):
         before: np.ndarray,
         after: np.ndarray,
         region_of_interest: np.ndarray | None,
-        change_map: bool,
+        options: SearchOptions,
         brightened: float,
     ) -> Description:
         """``brightened``: by how much more the image before is (:func:`exposed`)."""
         comparison = compare(before, after, region_of_interest)
         comparison = comparison._replace(light=comparison.light * brightened)
         ratio = float(comparison.difference.max()) / comparison.threshold
-        values = comparison.difference / (comparison.difference + comparison.threshold) if change_map else None
+        values = comparison.difference / (comparison.difference + comparison.threshold) if options.change_map else None
+        counts, others = options.counts, _other_differences(comparison)
+        if counts is not None and "light" not in counts.kinds:
+            comparison = comparison._replace(light=1.0, shaded=False)
         if colours := other_colours(comparison.before, comparison.after):
-            return _of_picture(*colours, before.shape, after.shape, values)
-        view = view_sentence(comparison.view)
+            return _of_picture(*colours, before.shape, after.shape, values, counts)
+        view = view_sentence(comparison.view) if counts is None or "camera" in counts.kinds else ""
         if not comparison.comparable:
             text = f"{view} What changed in it cannot be told." if view else INCOMPARABLE
             return _undecided(text, values, "the two images are not comparable")
@@ -185,24 +193,26 @@ class ObjectsCaptioner(Captioner):
         boxes = [*named.places, *pair.places(words)]
         if self._detector is None:
             regions = region_claims(pair, range(len(pair.regions)))
-            sentences = [region_sentence(pair.regions, comparison)] if pair.regions or not words else []
-            text = " ".join([*sentences, sentence_of(words, explained=False)] if words else sentences)
         else:
             regions = [] if comparison.moved else region_claims(pair, other_regions(pair, boxes), named.stayed)
+        claims, left_out = counted([*named.claims, *words, *regions], counts, after.shape)
+        if self._detector is None and not left_out:
+            sentences = [region_sentence(pair.regions, comparison)] if pair.regions or not words else []
+            text = " ".join([*sentences, sentence_of(words, explained=False)] if words else sentences)
+        elif claims:
             explained = named.complete and not pair.unexplained(boxes)
-            text = unchanged_sentence("Nothing", comparison)
-            if all_claims := [*named.claims, *words, *regions]:
-                text = f"{sentence_of(all_claims, explained)}{light_sentence(comparison.light)}"
-            if pair.around:
-                same = (item.name for item in named.stayed if pair.share(item.place) < _MOSTLY_CHANGED)
-                text += f" The {next(same, 'rest')} is the same."
-        text += f" {view}" if view else ""
-        claims = (*named.claims, *words, *regions)
+            text = f"{sentence_of(claims, explained)}{light_sentence(comparison.light)}"
+        else:
+            text = unchanged_sentence("Nothing" if counts is None else "Nothing that counts", comparison)
+        if pair.around and not left_out:
+            same = (item.name for item in named.stayed if pair.share(item.place) < _MOSTLY_CHANGED)
+            text += f" The {next(same, 'rest')} is the same."
+        text = " ".join(filter(None, [text, view, left_out_sentence(left_out, others, counts)]))
         confidence = min((claim.confidence for claim in claims), default=1 / (1 + ratio))
-        doubt = _HIDDEN if (comparison.moved or view) and not (self._detector and claims) else None
+        doubt = _HIDDEN if (comparison.moved or "camera" in others) and not (self._detector and claims) else None
         return Description(
             (Candidate(text, math.log(max(confidence, 1e-6))),),
-            change_map=values, regions=tuple(pair.regions), claims=claims, objects_text=text, doubt=doubt,
+            change_map=values, regions=tuple(pair.regions), claims=tuple(claims), objects_text=text, doubt=doubt,
         )  # fmt: skip
 
 
@@ -211,15 +221,30 @@ def _undecided(text: str, change_map: np.ndarray | None, doubt: str) -> Descript
     return Description(best, change_map=change_map, regions=(), claims=(), objects_text=text, doubt=doubt)
 
 
+def _other_differences(comparison: Comparison) -> list[Kind]:
+    """Kinds of differences besides claims: of light and view."""
+    light: list[Kind] = ["light"] if light_sentence(comparison.light) or comparison.shaded else []
+    return [*light, *(["camera"] if view_sentence(comparison.view) else [])]  # type: ignore[list-item]
+
+
 def _of_picture(
-    colours: str, others: str, size: tuple[int, ...], other_size: tuple[int, ...], change_map: np.ndarray | None
+    colours: str,
+    others: str,
+    size: tuple[int, ...],
+    other_size: tuple[int, ...],
+    change_map: np.ndarray | None,
+    counts: Counts | None,
 ) -> Description:
     """Of a picture that is in other colours as a whole; within it nothing is compared."""
     box, other_box = ((0, 0, width, height) for height, width, _ in (size, other_size))
     claim = Claim("changed", PICTURE, 1, "as a whole", box, other_box, confidence=1.0, before=colours, after=others)
     text = f"The whole picture changed from {colours} to {others}; nothing smaller was compared."
+    claims, left_out = counted([claim], counts, other_size)
+    if left_out:
+        text = f"The picture is in other colours. {left_out_sentence(left_out, [], counts)}"
+        return _undecided(text, change_map, "nothing else was compared")
     return Description(
-        (Candidate(text, 0.0),), change_map=change_map, regions=(), claims=(claim,), objects_text=text,
+        (Candidate(text, 0.0),), change_map=change_map, regions=(), claims=tuple(claims), objects_text=text,
     )  # fmt: skip
 
 

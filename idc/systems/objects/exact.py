@@ -16,6 +16,7 @@ import cv2
 import numpy as np
 
 from idc.captioning.contract import Candidate, Claim, ClaimKind, Description, Region
+from idc.captioning.counts import Counts, counted, left_out_sentence
 from idc.systems.objects.canvas import ExtraStrip, PairCanvas
 from idc.systems.objects.geometry import (
     PixelBox,
@@ -90,12 +91,15 @@ class _Cluster(NamedTuple):
         return np.asarray(self.labels[slices_of(self.box)] == self.number)
 
 
-def exact_changes(before: np.ndarray, after: np.ndarray, canvas: PairCanvas, read_text: bool = True) -> Description:
+def exact_changes(
+    before: np.ndarray, after: np.ndarray, canvas: PairCanvas, read_text: bool = True, counts: Counts | None = None
+) -> Description:
     """Compare two images of any sizes pixel by pixel.
 
     Args:
         canvas: of these images, :func:`~idc.systems.objects.canvas.canvas_of`.
         read_text: whether words are read, by the extra ``text``.
+        counts: what counts as a change.
 
     Returns:
         The most telling claims first, and the largest of the regions, parts of the image after that differ; the change
@@ -133,7 +137,7 @@ def exact_changes(before: np.ndarray, after: np.ndarray, canvas: PairCanvas, rea
         changes += _move_claims(move, row, canvas)
     said += [(_on_images(claim, canvas), clause) for claim, clause in changes]
     said.sort(key=lambda entry: _rank(entry[0]))
-    claims = tuple(claim for claim, _ in said)
+    claims, left_out = counted([claim for claim, _ in said], counts, after.shape)
     boxes = [colour.box for colour in repainted.colours] + [cluster.box for cluster in clusters[:listed]]
     boxes += [move.after for move in moves]
     if said:
@@ -141,7 +145,10 @@ def exact_changes(before: np.ndarray, after: np.ndarray, canvas: PairCanvas, rea
     regions = [_region(box, canvas, different) for box in boxes if different[slices_of(box)].any()]
     # The faintest difference is to be seen on a map.
     distance = largest_channel(cv2.absdiff(canvas.before, canvas.after)) / np.float32(255)
-    sentence = _sentence([clause for _, clause in said if clause], len(clusters) - listed)
+    clauses = [clause for claim, clause in said if clause and claim not in left_out]
+    sentence = _sentence(clauses, len(clusters) - listed)
+    if left_out:
+        sentence = f"{sentence if claims else 'Nothing that counts changed.'} {left_out_sentence(left_out, [], counts)}"
     if not said and not different.any():
         sentence = IDENTICAL if not distance.any() else ONLY_RENDERING
     if reader.skipped:
@@ -156,7 +163,7 @@ def exact_changes(before: np.ndarray, after: np.ndarray, canvas: PairCanvas, rea
         (Candidate(sentence, math.log(confidence)),),
         change_map=canvas.over_after(np.where(different, 0.25 + 0.75 * distance, 0)),
         regions=tuple(sorted(regions, key=lambda region: -region.share)),
-        claims=claims, objects_text=sentence, doubt=doubt,
+        claims=tuple(claims), objects_text=sentence, doubt=doubt,
     )  # fmt: skip
 
 
