@@ -43,7 +43,9 @@ CASES = {
     "screens": Case(SCREENS, "A blue area of 200 x 40 px appeared at the bottom left."),
     "rendered scenes": Case(RENDERED, "", SHIPPED),
     "with a mask": Case(BOTTLES, "Nothing clearly changed.", mask=encode_png(LEFT)),
-    "traffic": Case(BOTTLES, "Nothing that counts changed. 1 difference of objects does not count.", counts="traffic"),
+    "traffic": Case(
+        BOTTLES, "Nothing that counts clearly changed. 1 difference of objects does not count.", counts="traffic"
+    ),
 }
 
 
