@@ -16,6 +16,7 @@ import torch
 from idc.captioning.calibration import YES
 from idc.captioning.calibration_job import CalibrateJob, calibrate, finished_calibration
 from idc.captioning.contract import SearchOptions
+from idc.captioning.counts import counts_of
 from idc.captioning.loading import CaptionerLoader, LoadConfig
 from idc.data.schema import IMAGE, Turn
 from idc.endpoint.chat_endpoint import EndpointConfig, EndpointError, Reply
@@ -83,6 +84,21 @@ def test_the_endpoint_gets_images_that_it_need_not_resize_and_the_prompt_token_f
         assert 1 < len({each.caption for each in again.candidates}) == len(again.candidates) <= 3
         others = [each.log_probability for each in again.candidates[1:]]
         assert others == sorted(others, reverse=True)
+
+
+def test_what_counts_is_a_paragraph_of_the_prompt_there_and_here(server: Endpoint, tmp_path: Path) -> None:
+    before, after = ([side[0]] for side in pairs())
+    here = VlmCaptioner(model(server.family.name), server.family, FIRST, GenerateConfig(max_new_tokens=2))
+    server.requests.clear()
+    counting = SearchOptions(counts=counts_of(["traffic"]), criteria="Puddles do not count.")
+    for options in (counting, SearchOptions()):
+        [told], [own] = (each.describe(before, after, options) for each in (remote(server, tmp_path), here))
+        assert told.tokens is not None
+        assert told.tokens[0] == (own.tokens or [0])[0]
+    texts = ["".join(part.get("text", "") for part in body["messages"][-1]["content"]) for body in server.requests]
+    assert texts == [f"{texts[1]}\n{counting.paragraph}", texts[1]]
+    with pytest.raises(ValueError, match="criteria: <image> is in it"):
+        here.describe(before, after, SearchOptions(criteria="no <image>"))
 
 
 def test_a_dialogue_is_sent_as_it_was_held(server: Endpoint, tmp_path: Path) -> None:
