@@ -48,6 +48,10 @@ def _open(format: Format, path: str | os.PathLike[str] | files.Location, config:
         from idc.data.readers.parquet import ParquetReader
 
         return ParquetReader(location, chunk_size=config.chunk_size, access=allowed)
+    if format == "diffspot":
+        from idc.data.readers.diffspot import DiffSpotReader
+
+        return DiffSpotReader(location, chunk_size=config.chunk_size, access=allowed)
     if format == "instruct_pix2pix":
         from idc.data.readers.instruct_pix2pix import InstructPix2PixReader
 

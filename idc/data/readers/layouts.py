@@ -19,6 +19,7 @@ from idc.data.config import Format, ImportJob, SpotTheDiffConfig, ValidateJob
 from idc.data.images import IMAGE_SUFFIXES
 from idc.data.object_store import StorageError, first_look
 from idc.data.readers.annotations import Annotations
+from idc.data.readers.diffspot import MARK
 from idc.data.readers.folder import role_and_key
 from idc.data.store import MANIFEST
 
@@ -102,7 +103,19 @@ def _of_file(file: files.Location) -> Layout:
     suffix = PurePosixPath(file.name).suffix.lower()
     if suffix not in _FILES:
         raise ValueError(f"{file}: no format has the suffix {suffix!r}; give format= (csv, jsonl, parquet, ...)")
-    return Layout(_FILES[suffix], file.name)
+    return Layout(_of_parquet(file) if suffix == ".parquet" else _FILES[suffix], file.name)
+
+
+def _of_parquet(file: files.Location) -> Format:
+    """The data set's format by the columns; a file that cannot be read is left to the reader, which says why."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with file.open() as stream:
+            return "diffspot" if MARK in pq.read_schema(stream).names else "parquet"
+    except pa.ArrowException:
+        return "parquet"
 
 
 # ------------------------------------------------------------------------------------------------ official layouts
@@ -180,7 +193,7 @@ def _general(root: files.Location, follow_links: bool) -> Iterator[Layout]:
         yield Layout("folder", f"{roles['before']}, {roles['after']}")
     top = [name for name in names if name.parent == PurePosixPath()]
     if MANIFEST not in inside and (part := next((n for n in top if n.suffix == ".parquet"), None)):
-        yield Layout("parquet", str(part))
+        yield Layout(_of_parquet(root / str(part)), str(part))
     for table in top:
         if format := _TABLES.get(table.suffix.lower()):
             first = _begin(root / str(table)).partition(b"\n")[0]

@@ -7,10 +7,10 @@ together with the first of them are lost too.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -59,6 +59,9 @@ class ParquetReader:
         ValueError: there is no Parquet file or no row, a file is damaged, or a required column is missing.
     """
 
+    names: ClassVar[Mapping[str, str]] = {}
+    """Column of the files -> its name here, for those of a data set with others."""
+
     def __init__(
         self,
         source: files.Location,
@@ -102,7 +105,7 @@ class ParquetReader:
             parquet = _open_file(stream, str(file))
             if part is not None and schema is not None:
                 check_part(parquet, file, part, schema)
-            columns, metadata = parquet.schema_arrow.names, parquet.metadata
+            columns, metadata = [self.names.get(name, name) for name in parquet.schema_arrow.names], parquet.metadata
             check_columns(columns, str(file))
             # The footer; its length and the magic number are the last 8 bytes of the file.
             stream.seek(stream.size() - metadata.serialized_size - 8)
@@ -178,8 +181,21 @@ class ParquetReader:
             self._file = number, stream, _open_file(stream, str(file))
         _, stream, parquet = self._file
         if columns is not None:
-            columns = [name for name in parquet.schema_arrow.names if name in ("pair_id", "split", *columns)]
-        return _group_records(stream, parquet, group, columns, min(_DECODED, self._chunk_size))
+            wanted = {"pair_id", "split", *columns}
+            columns = [name for name in parquet.schema_arrow.names if self.names.get(name, name) in wanted]
+        records = _group_records(stream, parquet, group, columns, min(_DECODED, self._chunk_size))
+        if not self.names:
+            return records
+        return (
+            record
+            if isinstance(record, str)
+            else self._record({self.names.get(name, name): value for name, value in record.items()})
+            for record in records
+        )
+
+    def _record(self, record: dict[str, Any]) -> dict[str, Any]:
+        """A row under its names here, completed by the rules of the data set."""
+        return record
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_file": None, "_open": None}

@@ -128,3 +128,33 @@ def test_qag360k(tmp_path: Path) -> None:
     }  # fmt: skip
     assert len(found(tmp_path / "damaged")) == 5
     assert any("extra.json" in note for note in manifest.extra["notes"])
+
+
+def test_diffspot(tmp_path: Path) -> None:
+    """The columns of its data card; 28 of its rows call the difficulty of an unchanged pair unknown."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [
+        {
+            "id": name, "image_before": {"bytes": picture(n), "path": None}, "image_after": picture(9),
+            "task_type": "no_diff" if same else "visual_diff", "difficulty": difficulty, "ground_truth_diff": truth,
+            "mutation_dicts_json": "[]", "mutation_types": [] if same else ["mutate_font_size"], "target_bbox_x": 4,
+        }
+        for n, (name, same, difficulty, truth) in enumerate(
+            [("a", False, "hard", "The heading is larger."), ("b", True, "no_diff", ""), ("c", True, "unknown", None)]
+        )
+    ]  # fmt: skip
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in" / "test-00000-of-00001.parquet")
+    for source in (tmp_path / "in", tmp_path / "in" / "test-00000-of-00001.parquet"):
+        assert find_layout(str(source)).format == "diffspot"
+    prepare(tmp_path / "in", tmp_path / "out", "auto")
+    same = ["there is no difference"]
+    assert found(tmp_path / "out") == {
+        "a": ("test", 0, 9, ["The heading is larger."]), "b": ("test", 1, 9, same), "c": ("test", 2, 9, same),
+    }  # fmt: skip
+    stored = list(iter_rows(tmp_path / "out"))
+    assert [row["change_type"] for row in stored] == ["font_size", "none", "none"]
+    assert json.loads(stored[0]["meta"])["difficulty"] == "hard"
+    assert json.loads(stored[0]["meta"])["target_bbox_x"] == 4
