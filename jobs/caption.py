@@ -1,4 +1,4 @@
-"""Caption what changed between two images, between those of very many pairs, or in two large GeoTIFFs.
+"""Caption what changed between two images, those of two folders or of very many pairs, or in two large GeoTIFFs.
 
     python jobs/caption.py before.png after.png
     python jobs/caption.py before.png after.png --json --candidates 3 --map map.png
@@ -8,6 +8,8 @@
     python jobs/caption.py --artifact hf:Qwen/Qwen2.5-VL-3B-Instruct --device cuda before.png after.png
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact --input pairs.csv --out captions --local
     python jobs/caption.py input= --help         the settings of tables
+    python jobs/caption.py --before OLD --after NEW --out REPORT --local --fail-on changed --junit report.xml
+    python jobs/caption.py --before OLD --after NEW --accept start.png --accept list/empty.png
     python jobs/caption.py BEFORE.tif AFTER.tif --out FOLDER --local --artifact regions tile=512 overlap=64
     python jobs/caption.py BEFORE.tif AFTER.tif --out FOLDER --reproject actors=8 gpus_per_actor=1
     python jobs/caption.py out= --help           the settings of GeoTIFFs
@@ -22,6 +24,10 @@ images. Names that lead out of the table's folder need allow_outside=true, URIs 
 out of a folder follow_links=true. Every row of the input becomes a row of --out, in the same order; one that cannot be
 captioned has its reason in `error`. --out also gets page.html (--show 40) and summary.json. The same command continues
 an interrupted job.
+
+Two folders and --out: images of the same relative name are pairs. REPORT gets page.html, summary.md (a comment for a
+pull request) and the captions. Status 0; 1: changed, by --fail-on; 2: wrong use; 3: a pair could not be captioned.
+--accept NAME, or all, copies images of NEW over OLD instead.
 
 Two GeoTIFFs of one place and --out need rasterio: pip install 'idc[geo]'. The scene is captioned in tiles that overlap;
 a change that spans several of them is one polygon. Without --artifact, the captioner for satellite images that comes
@@ -43,8 +49,9 @@ from idc.util.command_forms import Form
 from idc.util.redaction import for_terminal
 
 if TYPE_CHECKING:
-    from cluster.caption_job import CaptionSceneJob, CaptionTableJob
+    from cluster.caption_job import CaptionFoldersJob, CaptionSceneJob, CaptionTableJob
     from idc.captioning.apply import Pixels
+    from idc.captioning.folder_pairs import AcceptJob
 
 
 def scene_command(args: Cli[CaptionSceneJob]) -> None:
@@ -73,6 +80,31 @@ def table_command(args: Cli[CaptionTableJob]) -> None:
     print(f"next: {after_captions(job.artifact, job)}")
 
 
+def folders_command(args: Cli[CaptionFoldersJob]) -> None:
+    job = args.config
+    from cluster.session import run_chunks
+    from idc.captioning.folder_pairs import caption_folders
+    from idc.captioning.table import PAGE
+    from idc.report.folder_report import COMMENT, states_in_words, status_of, write_report
+
+    try:
+        pairs = caption_folders(job, partial(run_chunks, args.local, job.cluster, job=job), args.local)
+        write_report(job, pairs)
+    except (ValueError, OSError) as error:  # 1 is the status of pairs that changed
+        print(for_terminal(f"caption: {error}"), file=sys.stderr)
+        raise SystemExit(2) from None
+    print(for_terminal("\n".join(f"{pair.name}: {pair.text}" for pair in pairs if pair.state != "unchanged")))
+    print(f"{states_in_words(pairs)}\npage: {job.out}/{PAGE}\ncomment of a pull request: {job.out}/{COMMENT}")
+    raise SystemExit(status_of(job, pairs))
+
+
+def accept_command(args: Cli[AcceptJob]) -> None:
+    from idc.captioning.folder_pairs import accept
+
+    copied = accept(args.config)
+    print(for_terminal("\n".join([*copied, f"{len(copied)} images of {args.config.before} are new"])))
+
+
 def _geotiffs(before: bytes, after: bytes, names: tuple[str, str]) -> Pixels:
     from idc.data.images import MAX_PIXELS
     from idc.geo.georeferenced_pair import decode_georeferenced
@@ -99,6 +131,16 @@ def main() -> None:
         {
             pair_command: Form(PairJob, local=False, overwrite=False, positional=images),
             table_command: Form("cluster.caption_job:CaptionTableJob", "input"),
+            accept_command: Form(
+                "idc.captioning.folder_pairs:AcceptJob", "accept", local=False, overwrite=False, positional=images
+            ),
+            folders_command: Form(
+                "cluster.caption_job:CaptionFoldersJob",
+                "out",
+                overwrite=False,
+                positional=images,
+                unlike=(".tif", ".tiff"),
+            ),
             scene_command: Form("cluster.caption_job:CaptionSceneJob", "out", positional=images),
         },
     )

@@ -55,16 +55,16 @@ def commands_of(program: str) -> list[list[str]]:
 def test_what_print_config_prints_is_read_back_in_every_form(
     program: str, answer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forms: dict[str, Form] = {}
-    chosen: list[str] = []
+    forms: dict[tuple[str, ...], Form] = {}
+    chosen: list[tuple[str, ...]] = []
 
     def parsed(of_command: list[Form], *arguments: Any) -> Any:
-        forms.update({form.setting: form for form in of_command})
+        forms.update({(form.setting, *form.unlike): form for form in of_command})
         return parse(of_command, *arguments)
 
     def choose(*arguments: Any) -> Form:
         form = choice(*arguments)
-        chosen.append(form.setting)
+        chosen.append((form.setting, *form.unlike))
         return form
 
     parse, choice = idc.config._parsed, idc.config.chosen_form
@@ -112,7 +112,8 @@ def test_files_and_command_line_choose_the_form_together(
          ["'b.png' is not of the form key=value", "'a.png' is not of the form key=value",
           "map: not used with input=; remove one of the two"]),
         ("caption", "b.png a.png tile=3 --show 3 --local",
-         ["--local: not used without input= or out=", "tile: not used without out=", "show: not used without input="]),
+         ["--local: not used without input= or out=", "tile: not used without out=",
+          "show: not used without input= or out="]),
         ("evaluate", "artifact=a pairs=p out=o max_tokens=3 metrcs=[]",
          ["max_tokens: not used without instructions= or judge=", "metrcs: no such setting; did you mean 'metrics'?"]),
         ("evaluate", "answers=a out=o judge=b --overwrite",

@@ -14,6 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
+from idc.captioning.claims import Claim as Claim
+from idc.captioning.claims import ClaimKind as ClaimKind
+from idc.captioning.claims import Region as Region
+from idc.captioning.claims import json_able
 from idc.data.schema import Turn
 
 if TYPE_CHECKING:
@@ -30,7 +34,6 @@ UNSURE_BETWEEN = (0.25, 0.75)
 """For calibrated probabilities of a change in this open interval the verdict is "unsure"."""
 
 Verdict = Literal["changed", "unchanged", "unsure"]
-ClaimKind = Literal["appeared", "gone", "moved", "replaced", "changed"]
 Speed = Literal["auto", "exact", "fast", "bf16"]
 Capability = Literal["map", "score", "sample", "answer"]
 
@@ -106,62 +109,6 @@ class ClassMap(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Region:
-    """A part of the image after that differs from the image before.
-
-    Attributes:
-        box: left, top, right and bottom in pixels of the image after; right and bottom are the first ones outside.
-        share: of the image's area that the region covers (not the box), in (0, 1].
-        position: where it is, in words, such as "at the top left".
-        before, after: the name of its colour in either image.
-    """
-
-    box: tuple[int, int, int, int]
-    share: float
-    position: str
-    before: str
-    after: str
-
-
-@dataclass(frozen=True)
-class Claim:
-    """One thing that changed, as data.
-
-    Attributes:
-        kind: appeared, gone, moved, replaced (by another thing), or changed (the same thing looks different).
-        object: its name in the singular, such as "car"; "object" where the name is not sure, "words" for text, "region"
-            for a part that could not be named.
-        count: number of such things.
-        where: its place in words, such as "on the left"; of a moved thing the new one.
-        box_before, box_after: where it was and is: left, top, right and bottom in pixels of the image before, and of
-            the image after; right and bottom are the first ones outside. None where it was not there. Around all of
-            them where ``count`` is more than 1.
-        confidence: in [0, 1].
-        before, after: what it was and became, where that says more: the words that were read, the names of the replaced
-            and the replacing thing, the colours of a region.
-    """
-
-    kind: ClaimKind
-    object: str
-    count: int
-    where: str
-    box_before: tuple[int, int, int, int] | None
-    box_after: tuple[int, int, int, int] | None
-    confidence: float
-    before: str | None = None
-    after: str | None = None
-
-
-def _json_able(records: Sequence[Region | Claim] | None) -> list[dict[str, Any]] | None:
-    if records is None:
-        return None
-    return [
-        {name: list(value) if isinstance(value, tuple) else value for name, value in vars(record).items()}
-        for record in records
-    ]
-
-
-@dataclass(frozen=True)
 class Description:
     """The description of one pair.
 
@@ -218,8 +165,8 @@ class Description:
             "chosen": self.chosen,
             "input_size": self.input_size and self.input_size.to_dict(),
             "attributes": self.attributes,
-            "regions": _json_able(self.regions),
-            "claims": _json_able(self.claims),
+            "regions": json_able(self.regions),
+            "claims": json_able(self.claims),
             "objects_text": self.objects_text,
             "candidates": [candidate.to_dict() for candidate in self.candidates],
         }

@@ -83,27 +83,14 @@ _VERSION = 9
 """Incremented when the same input and settings would give other rows."""
 
 
-class CaptionJob(CaptionSettings, AccessConfig):
-    """Caption all pairs of an input; every row of it becomes a row of the output."""
+class ManyPairs(CaptionSettings):
+    """How very many pairs are captioned."""
 
     artifact: str = AUTO
     """The captioner: `auto`, for each pair the newest captioner below runs/ with a familiarity, or if there is none
     `shipped`, if it knows both images and `objects` does not contradict it, else `objects`; `objects`, which needs no
     training; `regions`, the same without names of objects; `shipped`, the one that comes with the program; the artifact
     folder of a training run; or `hf:NAME`."""
-    input: str
-    """Pairs to caption: a folder of pairs of this project, Parquet (a file or a folder), CSV or JSON lines with the
-    columns `before` and `after` (paths, URIs, in Parquet also the bytes), or a folder of images. Path or URI."""
-    out: str
-    """The folder to write: Parquet parts and a manifest. Path or URI."""
-    format: RowFormat = "auto"
-    """Format of the input; "auto" detects it by its files."""
-    jsonl: str | None = None
-    """File to which the rows are also written as JSON lines. Path or URI."""
-    split: Split | None = None
-    """Caption only rows of this split, where the input names one. Default: all."""
-    max_pairs: int | None = Field(default=None, ge=1)
-    """Number of rows, from the first on. Default: all."""
     batch_size: int = Field(default=32, ge=1)
     """Pairs per batch of the model; the decoded images of two batches are in memory."""
     chunk_size: int = Field(default=256, ge=1, le=100_000)
@@ -123,6 +110,29 @@ class CaptionJob(CaptionSettings, AccessConfig):
     show: int = Field(default=40, ge=0)
     """Pairs on the page, evenly spaced over those with a caption. 0: no page."""
 
+    def preflight(self) -> Iterator[str]:
+        if self.artifact != AUTO:
+            yield from missing_artifact(self.artifact, "artifact")
+        yield from super().preflight()
+
+
+class CaptionJob(ManyPairs, AccessConfig):
+    """Caption all pairs of an input; every row of it becomes a row of the output."""
+
+    input: str
+    """Pairs to caption: a folder of pairs of this project, Parquet (a file or a folder), CSV or JSON lines with the
+    columns `before` and `after` (paths, URIs, in Parquet also the bytes), or a folder of images. Path or URI."""
+    out: str
+    """The folder to write: Parquet parts and a manifest. Path or URI."""
+    format: RowFormat = "auto"
+    """Format of the input; "auto" detects it by its files."""
+    jsonl: str | None = None
+    """File to which the rows are also written as JSON lines. Path or URI."""
+    split: Split | None = None
+    """Caption only rows of this split, where the input names one. Default: all."""
+    max_pairs: int | None = Field(default=None, ge=1)
+    """Number of rows, from the first on. Default: all."""
+
     def errors(self) -> Iterator[str]:
         yield from super().errors()
         try:
@@ -134,8 +144,6 @@ class CaptionJob(CaptionSettings, AccessConfig):
             yield f"out: {self.out!r} is the input, or in it; choose another folder"
 
     def preflight(self) -> Iterator[str]:
-        if self.artifact != AUTO:
-            yield from missing_artifact(self.artifact, "artifact")
         yield from missing(self.input, "input")
         yield from super().preflight()
 

@@ -31,6 +31,8 @@ class Form:
     positional: Sequence[str] = ()
     """Settings that may be given by their value alone, in this order. A word ``name=value`` is one of them if no
     setting has this name."""
+    unlike: tuple[str, ...] = ()
+    """Endings of the first of ``positional`` with which another form of the same setting is meant."""
     note: str = ""
     """What its help has after the description of the command."""
 
@@ -41,7 +43,10 @@ class Form:
     def is_chosen(self, settings: Mapping[str, Any]) -> bool:
         """Whether the top-level ``settings`` of files and command line have its own."""
         name, _, value = self.setting.partition("=")
-        return name in settings and value in ("", settings[name])
+        if name not in settings or value not in ("", settings[name]):
+            return False
+        first = str(settings.get(self.positional[0], "")) if self.unlike else "."
+        return bool(first) and not first.lower().endswith(self.unlike)
 
     def typed(self) -> str:
         """Its setting as a message names it."""
@@ -82,7 +87,9 @@ def parser_of(doc: str | None, forms: Sequence[Form]) -> argparse.ArgumentParser
 def chosen_form(forms: Sequence[Form], values: Mapping[str, Any], args: argparse.Namespace) -> Form:
     """The form whose setting files or the command line have; else the first."""
     words = [word.partition("=") for word in args.overrides]
-    settings = {**values, **{key.partition(".")[0]: text for key, equals, text in words if equals}}
+    unnamed = [key for key, equals, _ in words if not equals]
+    settings = {**values, **dict(zip(forms[0].positional, unnamed, strict=False))}
+    settings |= {key.partition(".")[0]: text for key, equals, text in words if equals}
     settings |= {
         name.removesuffix("="): value for name, value in vars(args).items() if name[-1] == "=" and value is not None
     }
@@ -98,7 +105,7 @@ def of_another_form(name: str, form: Form, others: Sequence[Form]) -> str:
     """The fault that ``name``, a setting or an option, is one of ``others``, and not of ``form``."""
     if form.setting:
         return f"{name}: not used with {form.typed()}; remove one of the two"
-    return f"{name}: not used without {' or '.join(other.typed() for other in others)}"
+    return f"{name}: not used without {' or '.join(dict.fromkeys(other.typed() for other in others))}"
 
 
 def _options(schema: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, tuple[list[str], FieldInfo]]]:

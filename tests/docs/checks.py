@@ -23,6 +23,8 @@ from typing import Any
 from unittest.mock import patch
 from urllib.parse import unquote, urlsplit
 
+import yaml
+
 import idc.config
 from idc.__main__ import commands
 
@@ -115,6 +117,11 @@ def faulty_block(language: str, text: str) -> Iterator[str]:
                 json.loads(line)
             except ValueError as error:
                 yield f"json: {line}: {error}"
+    elif language == "yaml":
+        try:
+            yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            yield f"yaml: {error}"
     elif language == "":
         for command in text.replace("\\\n", " ").splitlines():
             yield from (f"{' '.join(command.split())}: {fault}" for fault in faulty_command(command))

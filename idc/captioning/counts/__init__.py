@@ -15,11 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from idc.captioning.objects_config import COCO_NAMES
 from idc.config import ConfigModel, load
 from idc.util.model_faults import did_you_mean
 
 if TYPE_CHECKING:
-    from idc.captioning.contract import Claim
+    from idc.captioning.claims import Claim
 
 Kind = Literal[
     "objects", "people", "vehicles", "words", "numbers", "timestamps", "layout", "style", "colour", "images", "light",
@@ -123,10 +124,10 @@ def counts_of(words: Sequence[str], names: Iterable[str] = (), files: bool = Tru
             kinds |= set(preset.kinds)
             classes |= set(preset.classes)
             sizes += filter(None, [preset.smallest])
-        elif word in (known := {*_coco_names(), *names}):
+        elif word in (object_names := {*COCO_NAMES, *names}):
             classes.add(word)
         else:
-            choices = [*presets(), *get_args(Kind), *known]
+            choices = [*presets(), *get_args(Kind), *object_names]
             raise ValueError(
                 f"{word!r} is neither a preset ({', '.join(presets())}), nor a kind of change "
                 f"({', '.join(get_args(Kind))}), a class of objects, a size such as 0.5% or 20px"
@@ -191,9 +192,3 @@ def _kind_of_words(claim: Claim) -> Kind:
     if all(_STAMP.fullmatch(word) for word in changed):
         return "timestamps"
     return "numbers" if all(_NUMBER.fullmatch(word) for word in changed) else "words"
-
-
-def _coco_names() -> Sequence[str]:
-    from idc.systems.objects.detectors.contract import COCO_NAMES
-
-    return COCO_NAMES
