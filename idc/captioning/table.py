@@ -144,8 +144,8 @@ class CaptionJob(ManyPairs, AccessConfig):
             yield f"out: {self.out!r} is the input, or in it; choose another folder"
 
     def preflight(self) -> Iterator[str]:
-        yield from missing(self.input, "input")
         yield from super().preflight()
+        yield from missing(self.input, "input")
 
 
 HOW = frozenset({"actors", "cpus_per_actor", "gpus_per_actor", "readers", "show"}) | LOADING
