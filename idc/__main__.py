@@ -23,7 +23,7 @@ GROUPS = {
     "parts": ("train_tokenizer", "train_pair_encoder"),
     "systems": (
         "pretrain_procap", "finetune_procap", "pretrain_namc", "finetune_namc", "finetune_sft", "finetune_m3diff",
-        "train_guide", "finetune_changevg", "train_adpo", "train_twincap",
+        "train_guide", "finetune_changevg", "train_adpo", "train_grpo", "train_twincap", "finetune_rewards",
     ),
     "search": ("sweep",),
     "evaluate": ("evaluate", "compare", "calibrate", "robustness", "leaderboard"),

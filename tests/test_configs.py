@@ -52,6 +52,7 @@ JOB_OF = {
     "sft/": "finetune_sft",
     "m3diff/": "finetune_m3diff",
     "adpo/": "train_adpo",
+    "grpo/": "train_grpo",
 }
 """How a config's path begins, and which job takes it: the first that fits; those in a folder `sweeps` are sweeps."""
 INPUTS: dict[str, dict[str, Any]] = {

@@ -81,9 +81,10 @@ COMPUTED = {
     "idc/training/artifact.py": {"safetensors.*"},
     "cluster/train.py": {"*"}, "cluster/training_command.py": {"*"}, "cluster/trials.py": {"*"},
     "jobs/convert.py": {"*"}, "idc/util/command_forms.py": {"*"},
+    "idc/rewards/config.py": {"*"}, "idc/rewards/rewards.py": {"*"},
 }  # fmt: skip
-"""File -> computed names that it loads: systems of the list, entries ("module:function"), and settings of a command's
-forms."""
+"""File -> computed names that it loads: systems of the list, entries ("module:function"), settings of a command's
+forms, and rewards of the user's own."""
 
 
 @functools.cache

@@ -42,6 +42,8 @@ Of a pair: precision = right / claims, recall = right / true differences, F1 = 2
 pair without differences has 1 in all three if its caption says that nothing changed, else 0; a caption without claims
 of a pair with differences has 0. The invented share is invented / claims, 0 without claims. Of a split: means over its
 pairs.
+
+Long because both measures read one kind of truth.
 """
 
 from __future__ import annotations
@@ -335,7 +337,7 @@ def _fits(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) 
     if not claim.described:
         alone = sum(other.kind == claim.kind for other in truth.differences) == 1
         return alone and claim.kind == difference.kind and _is_there(claim, difference, truth)
-    return claim.described <= _common(difference.before or difference.after) and _is_there(claim, difference, truth)
+    return claim.described <= common_look(difference.before or difference.after) and _is_there(claim, difference, truth)
 
 
 def _is_there(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) -> bool:
@@ -374,11 +376,12 @@ def _true(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) 
 
 
 def _facts(things: Things) -> set[tuple[str, str]]:
-    common = _common(things) if things else frozenset()
+    common = common_look(things) if things else frozenset()
     return {(COUNT, str(len(things))), *common, *((TEXT, str(thing["text"])) for thing in things if thing.get("text"))}
 
 
-def _common(things: Things) -> Attributes:
+def common_look(things: Things) -> Attributes:
+    """The attributes that all of these objects have."""
     return frozenset[tuple[str, str]].intersection(*(look_of(thing) for thing in things))
 
 

@@ -141,7 +141,7 @@ def decode(
 def sample(
     decoder: CachedDecoder,
     memory_BSD: Tensor,
-    count: int,
+    draws_BNT: Tensor,
     *,
     bos: int,
     eos: int,
@@ -149,23 +149,24 @@ def sample(
     max_length: int,
     banned: tuple[int, ...] = (),
     temperature: float = 1.0,
-    generator: torch.Generator | None = None,
 ) -> Decoded:
-    """Draw ``count`` captions of each pair, token by token: tensors have the dimensions (B, count, ...).
+    """Draw N captions of each pair, token by token: tensors have the dimensions (B, N, ...).
 
     Args:
         memory_BSD, bos, eos, pad, max_length, banned: as :func:`decode`.
+        draws_BNT: uniform numbers in [0, 1), one for each token: a caption depends on its own alone, not on the batch.
         temperature: divides the logits of the distribution that is drawn from, in which banned tokens have probability
             zero. The log-probabilities of the result are those of the scoring rule, at temperature 1.
-        generator: random generator on the device of ``memory_BSD``.
     """
+    pairs, count, longest = draws_BNT.shape
+    assert max_length <= longest, "there is a number for each token"
     if count < 1 or max_length < 1 or not temperature > 0:
         raise ValueError(
             f"count and max_length must be at least 1 and temperature above 0, got count={count}, "
             f"max_length={max_length}, temperature={temperature}"
         )
-    pairs, device = memory_BSD.shape[0], memory_BSD.device
-    rows = pairs * count
+    device, rows = memory_BSD.device, pairs * count
+    draws_RT = draws_BNT.reshape(rows, longest)
     cache = decoder.start(memory_BSD, max_length, count)
     ids = torch.full((rows, max_length + 1), pad, dtype=torch.long, device=device)
     ids[:, 0] = bos
@@ -176,13 +177,22 @@ def sample(
     for position in range(max_length):
         logits_RV = decoder.step(ids[:, position], position, cache).float()
         log_RV = logits_RV.log_softmax(dim=-1)
-        weights_RV = (logits_RV / temperature).index_fill(1, forbidden, float("-inf")).softmax(dim=-1)
-        words = torch.multinomial(weights_RV, 1, generator=generator)
-        score = score + log_RV.gather(1, words).squeeze(1).masked_fill(ended, 0.0)
-        words = words.squeeze(1).masked_fill(ended, pad)
+        allowed_RV = (logits_RV / temperature).index_fill(1, forbidden, float("-inf"))
+        words = draw_words(allowed_RV, draws_RT[:, position])
+        score = score + log_RV.gather(1, words.unsqueeze(1)).squeeze(1).masked_fill(ended, 0.0)
+        words = words.masked_fill(ended, pad)
         ids[:, position + 1] = words
         length = length + (~ended).long()
         ended = ended | (words == eos)
         if bool(ended.all()):
             break
     return Decoded(*(part.unflatten(0, (pairs, count)) for part in (ids[:, 1:], score, length)))
+
+
+def draw_words(logits_RV: Tensor, draws_R: Tensor) -> Tensor:
+    """A word of each row (R,), drawn from softmax(logits) by the row's uniform number in [0, 1): the first whose
+    cumulated probability is above it, so never one of probability zero."""
+    # In float64: cumulated over 150,000 words, float32 would leave the last ones no room.
+    cumulated_RV = logits_RV.double().softmax(dim=-1).cumsum(dim=-1)
+    wanted_R1 = draws_R.to(cumulated_RV)[:, None] * cumulated_RV[:, -1:]
+    return torch.searchsorted(cumulated_RV, wanted_R1, right=True).squeeze(1).clamp(max=logits_RV.shape[1] - 1)

@@ -64,7 +64,7 @@ class DescriptionExtras:
 
 
 class WordCaptioner(AssessedCaptioner, ABC, Generic[EncodedT]):
-    """A loaded artifact, which also scores and samples.
+    """A loaded artifact, which also scores and samples. ``net``: the network whose weights the artifact holds.
 
     Args:
         artifact: has a vocabulary; its calibration and familiarity are read if it has them.
@@ -79,6 +79,8 @@ class WordCaptioner(AssessedCaptioner, ABC, Generic[EncodedT]):
         speed: "bf16" computes in bfloat16 where autocast does, all others in float32; for systems that do not override
             :meth:`_running`.
     """
+
+    net: Any
 
     def __init__(
         self,
@@ -137,7 +139,7 @@ class WordCaptioner(AssessedCaptioner, ABC, Generic[EncodedT]):
             return []
         with self._running():
             decoded = self._search(self._encode(befores, afters).memory, beams=self.beams)
-        return [self._text(ids) for ids in decoded.ids.tolist()]
+        return [self.text(ids) for ids in decoded.ids.tolist()]
 
     def _describe(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
@@ -172,19 +174,41 @@ class WordCaptioner(AssessedCaptioner, ABC, Generic[EncodedT]):
         if len(captions) != count:
             raise ValueError(f"{len(captions)} lists of captions for {count} pairs; give one list per pair")
         tokens = [[self._tokens(caption) for caption in texts] for texts in captions]
-        rows = [ids for texts in tokens for ids in texts]
-        if not rows:
+        if not any(tokens):
             return [[] for _ in captions]
-        longest, bos, pad = max(map(len, rows)), self._rules["bos"], self._rules["pad"]
-        padded = [[bos, *ids, *[pad] * (longest - len(ids))] for ids in rows]
         with self._running():
-            memory = self._encode(befores, afters).memory
-            pair_of_row = torch.tensor([pair for pair, texts in enumerate(tokens) for _ in texts], device=self.device)
-            ids_RT = torch.tensor(padded, device=self.device)
-            log_RTV = self._decoder(ids_RT[:, :-1], memory[pair_of_row]).float().log_softmax(dim=-1)
-            words_RT = log_RTV.gather(-1, ids_RT[:, 1:].unsqueeze(-1)).squeeze(-1)
-        logs = iter(words_RT.tolist())
-        return [[CaptionScore(math.fsum(next(logs)[: len(ids)]), len(ids)) for ids in texts] for texts in tokens]
+            words_K = self.token_log_probabilities(self.memory(befores, afters), tokens)
+        logs = iter(words_K.split([len(ids) for texts in tokens for ids in texts]))
+        return [[CaptionScore(math.fsum(next(logs).tolist()), len(ids)) for ids in texts] for texts in tokens]
+
+    def memory(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
+        """What the decoder reads of pairs, (B, S, D); differentiable."""
+        return self._encode(befores, afters).memory
+
+    def token_log_probabilities(
+        self,
+        memory_BSD: Tensor,
+        tokens: Sequence[Sequence[Sequence[int]]],
+        temperature: float | None = None,
+    ) -> Tensor:
+        """Log-probabilities of the words of captions (K,), caption by caption; differentiable.
+
+        Args:
+            tokens: of each pair's captions, the ids without the beginning mark, at least one caption.
+            temperature: of the distribution that :meth:`draw` draws from, in which banned words have probability zero;
+                default: of the model's.
+        """
+        rows = [ids for texts in tokens for ids in texts]
+        longest, bos, pad = max(map(len, rows)), self._rules["bos"], self._rules["pad"]
+        pair_of_row = torch.tensor([pair for pair, texts in enumerate(tokens) for _ in texts], device=self.device)
+        ids_RT = torch.tensor([[bos, *ids, *[pad] * (longest - len(ids))] for ids in rows], device=self.device)
+        is_word_RT = torch.arange(longest) < torch.tensor([len(ids) for ids in rows])[:, None]
+        logits_RTV = self._decoder(ids_RT[:, :-1], memory_BSD[pair_of_row]).float()
+        if temperature is not None:
+            banned = torch.tensor(self._rules["banned"], device=self.device)
+            logits_RTV = (logits_RTV / temperature).index_fill(-1, banned, -torch.inf)
+        words_RT = logits_RTV.log_softmax(dim=-1).gather(-1, ids_RT[:, 1:].unsqueeze(-1)).squeeze(-1)
+        return words_RT[is_word_RT.to(self.device)]
 
     def sample(
         self,
@@ -198,12 +222,29 @@ class WordCaptioner(AssessedCaptioner, ABC, Generic[EncodedT]):
         """See :meth:`idc.captioning.contract.Captioner.sample`."""
         if not number_of_pairs(befores, afters):
             return []
-        generator = torch.Generator(self.device).manual_seed(seed)
+        draws_BNT = torch.rand(len(befores), n, self.max_length, generator=torch.Generator().manual_seed(seed))
         with self._running():
-            memory = self._encode(befores, afters).memory
-            sampled = sample(self._decoder, memory, n, **self._rules, temperature=temperature, generator=generator)
+            sampled = self.draw(self.memory(befores, afters), draws_BNT.to(self.device), temperature)
         parts = (part.tolist() for part in (sampled.ids, sampled.lengths, sampled.log_probability))
         return [[*map(self._candidate, *pair)] for pair in zip(*parts, strict=True)]
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest caption, the end token included."""
+        return int(self._rules["max_length"])
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width to which every image is resized."""
+        return self._input_size.before
+
+    def greedy(self, memory_BSD: Tensor) -> Decoded:
+        """Captions by greedy search."""
+        return self._search(memory_BSD, beams=1)
+
+    def draw(self, memory_BSD: Tensor, draws_BNT: Tensor, temperature: float = 1.0) -> Decoded:
+        """Captions by :func:`idc.nn.decoding.sample`."""
+        return sample(self._decoder, memory_BSD, draws_BNT, **self._rules, temperature=temperature)
 
     def _tokens(self, caption: str) -> list[int]:
         """Ids of a caption without the beginning mark; the end mark only if a search could generate it."""
@@ -211,8 +252,9 @@ class WordCaptioner(AssessedCaptioner, ABC, Generic[EncodedT]):
         words = self.vocabulary.encode(caption)[1:-1][:steps]
         return words if len(words) == steps else [*words, self._rules["eos"]]
 
-    def _text(self, ids: list[int]) -> str:
+    def text(self, ids: Sequence[int]) -> str:
+        """The words of ids without the beginning mark."""
         return self.vocabulary.decode([self._rules["bos"], *ids])
 
     def _candidate(self, ids: list[int], length: int, total: float) -> Candidate:
-        return Candidate(self._text(ids), total / max(1, length))
+        return Candidate(self.text(ids), total / max(1, length))

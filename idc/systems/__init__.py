@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from idc.captioning.contract import Captioner, Speed
     from idc.endpoint.chat_endpoint import EndpointConfig
 
-SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft", "m3diff", "adpo", "changevg", "objects")
+SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft", "m3diff", "adpo", "grpo", "changevg", "objects")
 
 
 def load_system(name: str) -> ModuleType:

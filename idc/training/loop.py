@@ -248,6 +248,8 @@ class _Run:
             **peak_memory(self.context.device),
             **{f"validation/{name}": value for name, value in metrics.items()},
         }
+        if parts := [value for name, value in means.items() if name.startswith("seconds/")]:  # what a task times
+            line["seconds/learning"] = line["seconds_per_step"] - sum(parts)
         if self.log is not None:
             self.log.write(line)
             logs.event("step", steps=self.total, **line)

@@ -200,7 +200,10 @@ class VlmCaptioner(DialogueCaptioner):
             return []
         with torch.inference_mode():
             pairs = self._encoded(befores, afters)
-            sampled = self._generate(pairs, self._prompts(pairs), hypotheses=n, temperature=temperature, seed=seed)
+            shape = (len(befores), n, self.settings.max_new_tokens)
+            draws = torch.rand(shape, generator=torch.Generator().manual_seed(seed))
+            prompts = self._prompts(pairs)
+            sampled = self._generate(pairs, prompts, hypotheses=n, temperature=temperature, draws=draws)
         return [[self._candidate(hypothesis) for hypothesis in samples] for samples in sampled]
 
     def answer(

@@ -180,6 +180,21 @@ class TuningJob(TrainingJob):
             yield from missing_pairs(path, "more_pairs", kind=None, captions=True)
 
 
+class PolicyJob(TuningJob):
+    """Tune a model that is compared with its reference pi_ref, the model at the start of the training: the model with
+    its adapters switched off, at no extra memory (a second vision pass if tower and projector have adapters too), or,
+    if more than adapters is trained, a frozen copy of all weights."""
+
+    def errors(self) -> Iterator[str]:
+        yield from super().errors()
+        if self.tune.language == "lora" and self.tune.lora.dropout:
+            yield f"tune.lora.dropout: {self.tune.lora.dropout} makes log-probabilities noisy; set it to 0"
+
+    @property
+    def trains_adapters_alone(self) -> bool:
+        return self.tune.language == "lora" and not (self.tune.tower or self.tune.projector)
+
+
 def base_content(base: BaseConfig) -> list[str]:
     """Fingerprints of a base model, as a training depends on it: the weights and how they are used, not where they are.
     ValueError: the base model cannot be read."""

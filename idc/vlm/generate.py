@@ -16,12 +16,13 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.generation.streamers import BaseStreamer
 
+from idc.nn.decoding import draw_words
 from idc.vlm.batch import model_inputs, pad_id
 from idc.vlm.config import GenerateConfig
 from idc.vlm.family import Family
 
 _SAMPLING: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
-"""Samples of the whole distribution; the default of transformers is to draw one of the 50 most probable words."""
+"""The whole distribution; the default of transformers is the 50 most probable words."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ def generate(
     settings: GenerateConfig,
     *,
     hypotheses: int = 1,
-    temperature: float | None = None,
-    seed: int = 0,
+    temperature: float = 1.0,
+    draws: Tensor | None = None,
     progress: Callable[[int, Sequence[int]], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """Generate answers to a batch of prompts: per prompt its answers, of a search the best first.
@@ -63,16 +64,19 @@ def generate(
         batch: of :func:`idc.vlm.batch.collate_encoded` with padding at the left, on the model's device.
         encoded: features of the batch's images, None if it has none; they do not change.
         hypotheses: answers per prompt: final beams, at most as many as there are beams; or samples.
-        temperature: draw at random, with logits divided by this, in place of a search; beams do not count then.
-        seed: of the draws; equal seeds and batches give equal samples.
+        temperature: divides the logits of ``draws``.
+        draws: uniform numbers in [0, 1), (B, hypotheses, T), one for each token, at least settings.max_new_tokens: draw
+            at random in place of a search; beams do not count then. An answer depends on its own numbers alone, not on
+            the batch.
         progress: called after each step with every prompt's index and the tokens of its answer so far, until the answer
             ends; of a search with one beam only.
     """
-    beams = settings.beams if temperature is None else 1
+    beams = settings.beams if draws is None else 1
     end: int = family.tokenizer.eos_token_id
     config = GenerationConfig(
         max_new_tokens=settings.max_new_tokens,
-        **({"do_sample": False} if temperature is None else _SAMPLING),
+        # Draws leave each row one word, which transformers then samples; its search has one answer to a prompt.
+        **({"do_sample": False} if draws is None else _SAMPLING),
         num_beams=beams,
         num_return_sequences=hypotheses,
         length_penalty=settings.length_penalty,
@@ -83,13 +87,14 @@ def generate(
         use_cache=True,
     )
     start = batch["input_ids"].shape[1]
-    recorder = _Recorder(start, beams, end, family.image_id, temperature or 1.0)
+    if draws is not None:
+        draws = draws.to(model.device).flatten(0, 1)
+    recorder = _Recorder(start, beams, end, family.image_id, temperature, draws)
     if encoded is not None:  # a copy: generate repeats the features of what it is given for its beams
         encoded = family.pick(encoded, range(len(encoded.pooler_output)))
     gpus = [model.device] if model.device.type == "cuda" else []
-    with _only_our_settings(model), torch.random.fork_rng(devices=gpus, enabled=temperature is not None):
-        if temperature is not None:
-            torch.manual_seed(seed)
+    # Sampling of the one word that draws leave advances the generators of others.
+    with _only_our_settings(model), torch.random.fork_rng(devices=gpus, enabled=draws is not None):
         sequences = model.generate(
             **model_inputs(batch, encoded, family),
             generation_config=config,
@@ -146,8 +151,11 @@ class _Recorder(LogitsProcessor):  # type: ignore[misc]
     has so far names it: the rows of beams change their positions.
     """
 
-    def __init__(self, start: int, beams: int, end: int, image: int, temperature: float) -> None:
-        self._start, self._beams, self._end, self._image, self._temperature = start, beams, end, image, temperature
+    def __init__(
+        self, start: int, beams: int, end: int, image: int, temperature: float, draws_RT: Tensor | None
+    ) -> None:
+        self._start, self._beams, self._end, self._image = start, beams, end, image
+        self._temperature, self._draws_RT = temperature, draws_RT
         self._ended: dict[tuple[int, tuple[int, ...]], float] = {}
         self._rows: dict[tuple[int, tuple[int, ...]], int] = {}
         self._totals: list[float] = []
@@ -165,8 +173,12 @@ class _Recorder(LogitsProcessor):  # type: ignore[misc]
         self._rows = {name: row for row, name in enumerate(names)}
         for (group, ids), total, value in zip(names, self._totals, self._logs_RV[:, self._end].tolist(), strict=True):
             self._ended.setdefault((group, (*ids, self._end)), total + value)
-        scores = scores if self._temperature == 1.0 else scores / self._temperature
-        return scores.index_fill(1, torch.tensor([self._image], device=scores.device), -torch.inf)
+        scores = scores.index_fill(1, torch.tensor([self._image], device=scores.device), -torch.inf)
+        if self._draws_RT is None:
+            return scores
+        draws_R = self._draws_RT[:, input_ids.shape[1] - self._start]
+        words_R1 = draw_words(scores.float() / self._temperature, draws_R)[:, None]
+        return torch.full_like(scores, -torch.inf).scatter(1, words_R1, 0.0)
 
     def total(self, group: int, ids: tuple[int, ...]) -> float:
         """Of an answer to a prompt (of samples: of a row)."""

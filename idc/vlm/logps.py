@@ -21,7 +21,7 @@ from idc.vlm.family import Family
 
 
 def token_log_probabilities(
-    model: Any, batch: Mapping[str, Any], encoded: Any, family: Family
+    model: Any, batch: Mapping[str, Any], encoded: Any, family: Family, temperature: float | None = None
 ) -> tuple[Tensor, Tensor]:
     """The log-probability of each learned token.
 
@@ -30,6 +30,8 @@ def token_log_probabilities(
         batch: see :func:`idc.vlm.batch.collate_encoded`, padded on the right, on the model's device. With ``answer``,
             each of several answers to a prompt has the probabilities that it has alone.
         encoded: as in :func:`idc.vlm.batch.model_inputs`.
+        temperature: of the distribution that :func:`idc.vlm.generate.generate` draws from, in which the image token has
+            probability zero; default: of the model's.
 
     Returns:
         Float32 natural logarithms (K,), row by row, and the row of each (K,).
@@ -45,9 +47,12 @@ def token_log_probabilities(
         first_K = answer_RL[rows_K, tokens_K] != answer_RL[rows_K, states_K]
         states_K = torch.where(first_K, (answer_RL == 0).sum(dim=1)[rows_K] - 1, states_K)
     hidden_RLD = model.model(**inputs, use_cache=False).last_hidden_state
-    logits_KV = model.lm_head(hidden_RLD[rows_K, states_K])
+    logits_KV = model.lm_head(hidden_RLD[rows_K, states_K]).float()
+    if temperature is not None:
+        image = torch.tensor([family.image_id], device=logits_KV.device)
+        logits_KV = (logits_KV / temperature).index_fill(1, image, -torch.inf)
     ids_K = batch["input_ids"][rows_K, tokens_K]
-    return logits_KV.float().log_softmax(dim=-1).gather(1, ids_K[:, None])[:, 0], rows_K
+    return logits_KV.log_softmax(dim=-1).gather(1, ids_K[:, None])[:, 0], rows_K
 
 
 def visible(answer_RL: Tensor) -> Tensor:
@@ -85,15 +90,32 @@ def answer_log_probabilities(
     images: Sequence[Sequence[int]],
     family: Family,
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of several answers to each prompt, which is processed once for all of them.
+    """Log-probabilities of several answers to each prompt: for each answer, prompt by prompt, the sum over its tokens
+    and their number, (A,) each. Arguments: :func:`answer_token_log_probabilities`."""
+    logs_K = answer_token_log_probabilities(model, prompts, answers, encoded, pixels, images, family)
+    counts_A = torch.tensor([len(answer) for of_prompt in answers for answer in of_prompt], device=logs_K.device)
+    answers_K = torch.arange(len(counts_A), device=logs_K.device).repeat_interleave(counts_A)
+    return logs_K.new_zeros(len(counts_A)).index_add(0, answers_K, logs_K), counts_A
+
+
+def answer_token_log_probabilities(
+    model: Any,
+    prompts: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[Sequence[int]]],
+    encoded: Any,
+    pixels: Mapping[str, Tensor],
+    images: Sequence[Sequence[int]],
+    family: Family,
+    temperature: float | None = None,
+) -> Tensor:
+    """Log-probabilities of the tokens of several answers to each prompt (K,), answer by answer; a prompt is processed
+    once for all of its answers.
 
     Args:
         prompts, answers: ids of each prompt, and of its answers with their end tokens.
         encoded, pixels: see :func:`gather_image_features`.
         images: for each prompt, the indices of its images.
-
-    Returns:
-        For each answer, prompt by prompt, the sum over its tokens and their number, (A,) each.
+        temperature: as of :func:`token_log_probabilities`.
     """
     apart = attention_of(model) == "flash_attention_2"  # which takes no mask that separates answers
     rows = [
@@ -106,11 +128,8 @@ def answer_log_probabilities(
     features, language = gather_image_features(encoded, pixels, indices, family)
     batch = collate_encoded([replace(row, answer=None) if apart else row for row, _ in rows], family) | language
     batch = {key: tensor.to(model.device) for key, tensor in batch.items()}
-    logs_K, _ = token_log_probabilities(model, batch, features, family)
     # The learned tokens are those of all answers, concatenated.
-    counts_A = torch.tensor([len(answer) for of_prompt in answers for answer in of_prompt], device=logs_K.device)
-    answers_K = torch.arange(len(counts_A), device=logs_K.device).repeat_interleave(counts_A)
-    return logs_K.new_zeros(len(counts_A)).index_add(0, answers_K, logs_K), counts_A
+    return token_log_probabilities(model, batch, features, family, temperature)[0]
 
 
 def gather_image_features(

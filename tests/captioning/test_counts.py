@@ -16,6 +16,7 @@ from idc.captioning.contract import Claim, SearchOptions
 from idc.captioning.counts import Counts, counted, counts_of, kind_of, left_out_sentence, presets
 from idc.metrics.change_types import says_no_change
 from tests.captioning.toy import ToyCaptioner
+from tests.systems.objects.test_exact import BLUE, changed, screen
 
 EXAMPLES = Path(serve.__file__).parent / "web" / "examples" / "photographs"
 
@@ -58,7 +59,7 @@ def test_other_names_are_refused(word: str, fault: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "kind"),
+    ("stated", "kind"),
     [
         (claim("person"), "people"),
         (claim("truck"), "vehicles"),
@@ -70,10 +71,43 @@ def test_other_names_are_refused(word: str, fault: str) -> None:
         (claim("words", "appeared", after="2026-11-29 10:32"), "timestamps"),
         (claim("words", before="10:32 ON", after="10:33 OFF"), "words"),
         (claim("words", before="v2", after="v3"), "words"),
+        (claim("words"), "words"),
+        (claim("region", before="red", after="blue"), "objects"),
     ],
 )
-def test_kinds_of_claims(known: Claim, kind: str) -> None:
-    assert kind_of(known) == kind
+def test_kinds_of_claims(stated: Claim, kind: str) -> None:
+    assert kind_of(stated) == kind
+
+
+@pytest.mark.parametrize(
+    ("counts", "caption"),
+    [
+        ("content", "A blue area of 200 x 40 px appeared at the bottom left."),
+        ("traffic", "Nothing that counts changed. 1 difference of objects does not count."),
+        ("9%", "Nothing that counts changed. 1 difference of objects does not count."),
+    ],
+)
+def test_elements_of_drawn_images_count_by_their_kind(counts: str, caption: str) -> None:
+    before, after = np.array(screen()), changed("rectangle", (40, 400, 239, 439), fill=BLUE)
+    described = idc.load("objects")(before, after, counts=counts)
+    assert (described.caption, described.verdict) == (caption, "unchanged" if caption.startswith("Noth") else "changed")
+
+
+@pytest.mark.parametrize(
+    ("stated", "kind"),
+    [
+        (claim("region", "moved"), "layout"),
+        (claim("words", "moved", before="Save"), "layout"),
+        (claim("region", before="red", after="blue"), "colour"),
+        (claim("words", before="black", after="red"), "colour"),
+        (claim("words"), "style"),
+        (claim("region"), "style"),
+        (claim("region", "appeared"), "objects"),
+        (claim("words", "replaced", before="12", after="13"), "numbers"),
+    ],
+)
+def test_kinds_of_claims_about_drawn_images(stated: Claim, kind: str) -> None:
+    assert kind_of(stated, drawn=True) == kind
 
 
 def test_a_claim_counts_by_its_kind_its_class_and_its_larger_box() -> None:

@@ -192,7 +192,7 @@ def test_samples_follow_the_distribution_and_keep_its_rules() -> None:
     options = {"bos": BOS, "eos": EOS, "pad": PAD, "banned": (UNK, PAD)}
     with torch.no_grad():
         exact = decoder(torch.full((2, 1), BOS), memory)[:, 0]
-    found = sample(decoder, memory, 4000, max_length=1, generator=torch.Generator().manual_seed(0), **options)
+    found = sample(decoder, memory, torch.rand(2, 4000, 1), max_length=1, **options)
     assert found.ids.shape == (2, 4000, 1)
     allowed = exact.index_fill(1, torch.tensor([UNK, PAD]), float("-inf")).softmax(-1)
     for row, ids in zip(allowed, found.ids.squeeze(-1), strict=True):
@@ -200,11 +200,11 @@ def test_samples_follow_the_distribution_and_keep_its_rules() -> None:
     assert torch.allclose(found.log_probability, exact.log_softmax(-1).gather(1, found.ids.squeeze(-1)), atol=1e-4)
     with torch.no_grad():
         decoder.word_bias[EOS] += 3  # captions of several lengths
-    longer = sample(decoder, memory, 50, max_length=9, generator=torch.Generator().manual_seed(0), **options)
+    longer = sample(decoder, memory, torch.rand(2, 50, 9), max_length=9, **options)
     assert longer.lengths.unique().numel() > 1
     for row, length in zip(longer.ids.flatten(0, 1).tolist(), longer.lengths.flatten().tolist(), strict=True):
         assert row[length - 1] == EOS or length == 9
         assert EOS not in row[: length - 1]
         assert all(token == PAD for token in row[length:])
     with pytest.raises(ValueError, match="temperature=0"):
-        sample(decoder, memory, 1, max_length=1, temperature=0, **options)
+        sample(decoder, memory, torch.rand(2, 1, 1), max_length=1, temperature=0, **options)

@@ -76,9 +76,9 @@ class Counts:
     share: float = 0.0
     side: int = 0
 
-    def has(self, claim: Claim, size: tuple[int, ...]) -> bool:
-        """Whether a claim about images of this (height, width) counts."""
-        if kind_of(claim) not in self.kinds and claim.object not in self.classes:
+    def has(self, claim: Claim, size: tuple[int, ...], drawn: bool = False) -> bool:
+        """Whether a claim about images of this (height, width) counts; ``drawn`` as of :func:`kind_of`."""
+        if kind_of(claim, drawn) not in self.kinds and claim.object not in self.classes:
             return False
         widths, heights = [0], [0]
         for left, top, right, bottom in filter(None, (claim.box_before, claim.box_after)):
@@ -146,8 +146,13 @@ def presets() -> dict[str, CountsConfig]:
     return {path.stem: load(CountsConfig, str(path)) for path in sorted(_PRESETS.glob("*.yaml"))}
 
 
-def kind_of(claim: Claim) -> Kind:
-    """The kind of a claim of ``objects``."""
+def kind_of(claim: Claim, drawn: bool = False) -> Kind:
+    """The kind of a claim of ``objects``. ``drawn``: about drawn images, of which elements are compared: one that moved
+    is of the layout, and one that changed has other colours or another style. On a photograph it may be any thing."""
+    if drawn and claim.kind == "moved":
+        return "layout"
+    if drawn and claim.kind == "changed":
+        return "colour" if claim.before and claim.after else "style"
     if claim.object == "words":
         return _kind_of_words(claim)
     if claim.object == "person":
@@ -157,23 +162,27 @@ def kind_of(claim: Claim) -> Kind:
     return "objects"
 
 
-def counted(claims: Sequence[Claim], counts: Counts | None, size: tuple[int, ...]) -> tuple[list[Claim], list[Claim]]:
-    """The claims about images of this (height, width) that count, and the others."""
+def counted(
+    claims: Sequence[Claim], counts: Counts | None, size: tuple[int, ...], drawn: bool = False
+) -> tuple[list[Claim], list[Claim]]:
+    """The claims about images of this (height, width) that count, and the others; ``drawn`` as of :func:`kind_of`."""
     kept: list[Claim] = []
     others: list[Claim] = []
     for claim in claims:
-        (kept if counts is None or counts.has(claim, size) else others).append(claim)
+        (kept if counts is None or counts.has(claim, size, drawn) else others).append(claim)
     return kept, others
 
 
-def left_out_sentence(claims: Iterable[Claim], others: Iterable[Kind], counts: Counts | None) -> str:
+def left_out_sentence(
+    claims: Iterable[Claim], others: Iterable[Kind], counts: Counts | None, drawn: bool = False
+) -> str:
     """What does not count: "2 differences of words and 1 of light do not count."; empty if nothing was left out.
 
     Args:
         claims: those that do not count.
         others: kinds of further differences, which may count.
     """
-    left = Counter(map(kind_of, claims))
+    left = Counter(kind_of(claim, drawn) for claim in claims)
     left.update(kind for kind in others if counts is not None and kind not in counts.kinds)
     if not left:
         return ""
@@ -188,7 +197,7 @@ def _kind_of_words(claim: Claim) -> Kind:
     before, after = (set((text or "").split()) for text in (claim.before, claim.after))
     changed = before ^ after
     if not changed:
-        return "words" if before or claim.kind != "changed" else "style"
+        return "words"
     if all(_STAMP.fullmatch(word) for word in changed):
         return "timestamps"
     return "numbers" if all(_NUMBER.fullmatch(word) for word in changed) else "words"

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from idc.config import ConfigModel, missing
 from idc.training.config import GroupConfig, RunName, TrainConfig
-from idc.vlm.config import TuneConfig, TuningJob
+from idc.vlm.config import PolicyJob, TuneConfig, TuningJob
 
 
 class RetrieverConfig(ConfigModel):
@@ -35,7 +35,7 @@ class RetrieverConfig(ConfigModel):
     the same expected gradient. The paper: "optionally"; empty: no baseline."""
 
 
-class AdpoJob(TuningJob):
+class AdpoJob(PolicyJob):
     """Tune a vision-language model by preferences over drawn negatives (dpo), or over negatives that a learned
     retriever draws (adpo). It was tuned by captions before (jobs/finetune_sft.py): `base.source` is the folder into
     which jobs/merge_vlm.py has merged that artifact."""
@@ -57,9 +57,7 @@ class AdpoJob(TuningJob):
     """The retriever, with objective=adpo."""
     tune: TuneConfig = TuneConfig()
     """The trained parts. The paper mentions no adapters, and its memory (table 4) is that of full tuning.
-    tune.lora.dropout must be 0: the policy would be noisy and its reference not. The reference policy pi_ref, the model
-    at the start of the training, is the model with its adapters switched off, at no extra memory (a second vision pass
-    if tower and projector have adapters too), or, if more than adapters is trained, a frozen copy of all weights."""
+    tune.lora.dropout must be 0: the policy would be noisy and its reference not."""
     train: TrainConfig = TuningJob.model_fields["train"].get_default()
     """The loop. In the presets of the paper's two stages its "FSDPTrainer" is DeepSpeed's ZeRO-3, which shards the same
     weights, gradients and moments. "Batch size 16, with a gradient accumulation step of 8" is read as 16 samples on
@@ -76,12 +74,6 @@ class AdpoJob(TuningJob):
             )
         if self.retriever is not None and not self.retriever.learns and self.retriever.baseline is not None:
             yield "retriever.baseline: unused with retriever.learns=false; leave it out"
-        if self.tune.language == "lora" and self.tune.lora.dropout:
-            yield f"tune.lora.dropout: {self.tune.lora.dropout} makes log-probabilities noisy; set it to 0"
-
-    @property
-    def trains_adapters_alone(self) -> bool:
-        return self.tune.language == "lora" and not (self.tune.tower or self.tune.projector)
 
     def preflight(self) -> Iterator[str]:
         yield from super().preflight()

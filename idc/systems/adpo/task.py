@@ -11,7 +11,6 @@ One vision pass a step serves the chosen caption and the negative, policy and re
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,11 +26,10 @@ from idc.systems.adpo.retriever import Retriever, frame_size, save_retriever
 from idc.training.context import Context
 from idc.training.data import Loaders
 from idc.training.task import Batch
-from idc.vlm.batch import encode_images
 from idc.vlm.family import Family
 from idc.vlm.logps import answer_log_probabilities
+from idc.vlm.policy import PolicyTask
 from idc.vlm.system import SftTask, TunedSystem
-from idc.vlm.tuning import without_adapters
 
 Logs = dict[str, Tensor | float]
 
@@ -46,7 +44,7 @@ def draw_candidates(log_q_BN: Tensor, noise_BN: Tensor) -> Tensor:
     return (log_q_BN.detach() + noise_BN).argmax(dim=1)
 
 
-class PreferenceTask(SftTask):
+class PreferenceTask(PolicyTask):
     """L = -log sigmoid(M(theta, phi)) for the policy (equation 5) and -(R - baseline) log q_phi(T') for the
     retriever (equation 7, REINFORCE; with objective=adpo), each averaged over samples."""
 
@@ -54,12 +52,10 @@ class PreferenceTask(SftTask):
     calls: Tensor
 
     def __init__(self, job: AdpoJob, model: Any, family: Family, retriever: Retriever | None = None) -> None:
-        super().__init__(model, family, job.tune, job.generation)
+        super().__init__(job, model, family)
         self.job = job
         if retriever is not None:
             self.retriever = retriever
-        # Copied after the model was prepared, in the same number formats, so that the first margin is 0.
-        self.frozen = None if job.trains_adapters_alone else copy.deepcopy(self.model).requires_grad_(False)
         # Part of the checkpoints, because a resumed run continues with them.
         self.register_buffer("baseline", torch.tensor(INITIAL_LOSS))
         self.register_buffer("calls", torch.tensor(0))
@@ -80,8 +76,7 @@ class PreferenceTask(SftTask):
         return groups
 
     def base_parts(self) -> list[nn.Module]:
-        further = (self.frozen, self.retriever if self.job.retriever is not None else None)
-        return [*super().base_parts(), *(part for part in further if part is not None)]
+        return [*super().base_parts(), *([] if self.job.retriever is None else [self.retriever])]
 
     def training_step(self, batch: Batch) -> tuple[Tensor, Logs]:
         encoded = self.encode(batch)
@@ -137,14 +132,8 @@ class PreferenceTask(SftTask):
 
     @torch.no_grad()
     def _reference_log_p(self, batch: Batch, answers: Sequence[Sequence[Sequence[int]]], encoded: Any) -> Tensor:
-        model = self.model if self.frozen is None else self.frozen
-        with without_adapters(model):  # those of a frozen copy are as they started, and change nothing
-            if any(
-                parameter.requires_grad and (self.family.is_tower(name) or self.family.is_projector(name))
-                for name, parameter in self.model.named_parameters()
-            ):
-                encoded = encode_images(model, batch, self.family)
-            return self._log_p(model, batch, answers, encoded)
+        with self.reference(batch, encoded) as (model, features):
+            return self._log_p(model, batch, answers, features)
 
     @torch.no_grad()
     def _update_baseline(self, rewards_B: Tensor) -> None:

@@ -127,7 +127,7 @@ class GuideCaptioner(WordCaptioner[Guided]):
         for ids, extras in zip(decoded.ids.tolist(), findings, strict=True):
             assert extras.class_map is not None
             classes = extras.class_map.classes
-            results.append((GuideNotes(self._text(ids), positions_of_classes(classes, regions)), extras))
+            results.append((GuideNotes(self.text(ids), positions_of_classes(classes, regions)), extras))
         return results
 
     def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Guided:

@@ -137,7 +137,7 @@ def exact_changes(
         changes += _move_claims(move, row, canvas)
     said += [(_on_images(claim, canvas), clause) for claim, clause in changes]
     said.sort(key=lambda entry: _rank(entry[0]))
-    claims, left_out = counted([claim for claim, _ in said], counts, after.shape)
+    claims, left_out = counted([claim for claim, _ in said], counts, after.shape, drawn=True)
     boxes = [colour.box for colour in repainted.colours] + [cluster.box for cluster in clusters[:listed]]
     boxes += [move.after for move in moves]
     if said:
@@ -148,7 +148,8 @@ def exact_changes(
     clauses = [clause for claim, clause in said if clause and claim not in left_out]
     sentence = _sentence(clauses, len(clusters) - listed)
     if left_out:
-        sentence = f"{sentence if claims else 'Nothing that counts changed.'} {left_out_sentence(left_out, [], counts)}"
+        rest = left_out_sentence(left_out, [], counts, drawn=True)
+        sentence = f"{sentence if claims else 'Nothing that counts changed.'} {rest}"
     if not said and not different.any():
         sentence = IDENTICAL if not distance.any() else ONLY_RENDERING
     if reader.skipped:
@@ -158,6 +159,8 @@ def exact_changes(
     doubt = None
     if listed < min(len(clusters), _MOST_LISTED):
         doubt = f"the comparison was ended after {_SECONDS:g} s, before all parts that differ were described"
+    elif left_out and not claims and (len(clusters) > listed or reader.skipped):
+        doubt = "not all parts that differ were read"
     confidence = min((claim.confidence for claim in claims), default=1.0)
     return Description(
         (Candidate(sentence, math.log(confidence)),),

@@ -134,28 +134,28 @@ class PairCaptioner(WordCaptioner[Encoded]):
         assert artifact.vocabulary is not None
         job = artifact.settings(FinetuneJob)
         self.tokenizer = ImageTokenizer.load(artifact.extra(TOKENIZER)).to(device)
-        self.captioner = CaptioningModel(
+        self.net = CaptioningModel(
             artifact.settings(EncoderConfig, "encoder"),
             job.decoder,
             shapes_of(artifact.config["shapes"]),
             job.procedure,
         )
-        artifact.load_into(self.captioner)
-        self.captioner.to(device).eval()
+        artifact.load_into(self.net)
+        self.net.to(device).eval()
         self.speed = optimisations(speed, torch.device(device))
-        accelerate(self.tokenizer, self.captioner.encoder, self.speed, torch.device(device))
+        accelerate(self.tokenizer, self.net.encoder, self.speed, torch.device(device))
         super().__init__(
             artifact,
             device,
-            self.captioner.decoder,
+            self.net.decoder,
             job,
-            rules=self.captioner.decoder.rules(artifact.vocabulary.special),
+            rules=self.net.decoder.rules(artifact.vocabulary.special),
             evidence=[DISAGREEMENT],
             image_size=self.tokenizer.config.image_size,
             cached=self.speed.cached,
         )
         self.explicit: KeyFrames | None = None
-        if self.captioner.kind == "frames":
+        if self.net.kind == "frames":
             build = dict(artifact.config["build"])
             if build.get(INTERPOLATOR) is not None:
                 build[INTERPOLATOR] = str(artifact.extra(INTERPOLATOR))
@@ -168,7 +168,7 @@ class PairCaptioner(WordCaptioner[Encoded]):
 
     def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Encoded:
         features = self._features(befores, afters)
-        return Encoded(features, self.captioner.procedure(features))
+        return Encoded(features, self.net.procedure(features))
 
     def _findings(self, encoded: Encoded, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
         apart = disagreement(encoded.features)
@@ -176,7 +176,7 @@ class PairCaptioner(WordCaptioner[Encoded]):
         most = apart.amax(dim=1).clamp_min(1e-6).log().tolist()
         maps: Sequence[np.ndarray | None] = [None] * len(most)
         if change_map:
-            shapes, decoder = self.captioner.encoder.shapes, self.captioner.decoder
+            shapes, decoder = self.net.encoder.shapes, self.net.decoder
             attended = attention(decoder, encoded.memory, decoded, shapes.patches, self.vocabulary.special)
             maps = list(combine(apart, attended).unflatten(1, shapes.grid).float().cpu().numpy())
         return [DescriptionExtras({DISAGREEMENT: evidence}, drawn) for evidence, drawn in zip(most, maps, strict=True)]
@@ -186,8 +186,8 @@ class PairCaptioner(WordCaptioner[Encoded]):
         if self.explicit is not None:
             return self.explicit(befores, afters)
         images = prepare_images([*befores, *afters], self.tokenizer.config).to(self.device)
-        frames = frame_reader(self.captioner.encoder.config, self.tokenizer)(images).float()
-        return self.captioner.encoder.features(torch.stack(frames.chunk(2), dim=1)).float()
+        frames = frame_reader(self.net.encoder.config, self.tokenizer)(images).float()
+        return self.net.encoder.features(torch.stack(frames.chunk(2), dim=1)).float()
 
 
 load_captioner = PairCaptioner

@@ -32,8 +32,8 @@ def test_captions_are_those_of_the_description_with_beams_and_candidates_as_aske
     assert captioner.describe([], []) == captioner([], []) == []
     pair = images[0][:1], images[1][:1]
     assert captioner.beams == 3
-    greedy = captioner._search(captioner.captioner.procedure(captioner._features(*pair)), beams=1)
-    assert captioner.describe(*pair, SearchOptions(beams=1))[0].best.caption == captioner._text(greedy.ids[0].tolist())
+    greedy = captioner._search(captioner.net.procedure(captioner._features(*pair)), beams=1)
+    assert captioner.describe(*pair, SearchOptions(beams=1))[0].best.caption == captioner.text(greedy.ids[0].tolist())
     assert len(captioner.describe(*pair, SearchOptions(candidates=5))[0].candidates) == 5  # by as many beams
     with pytest.raises(ValueError, match="candidates=3 need as many beams, got beams=2; ask for beams=3"):
         captioner.describe(*pair, SearchOptions(beams=2, candidates=3))
@@ -49,7 +49,7 @@ def test_candidates_are_different_texts_with_the_probability_of_their_words(
 ) -> None:
     told = captioner.describe(*images, SearchOptions(candidates=3))
     assert [one.best for one in told] == [one.best for one in captioner.describe(*images)]
-    longest = captioner.captioner.decoder.config.max_length - 1
+    longest = captioner.net.decoder.config.max_length - 1
     for features_GPZ, one in zip(captioner._features(*images), told, strict=True):
         assert len({candidate.caption for candidate in one.candidates}) == 3
         scores = [candidate.log_probability for candidate in one.candidates]
@@ -57,7 +57,7 @@ def test_candidates_are_different_texts_with_the_probability_of_their_words(
         for candidate in one.candidates:
             ids = captioner.vocabulary.encode(candidate.caption)
             with torch.no_grad():
-                logits = captioner.captioner(features_GPZ[None], torch.tensor([ids[:-1]]))
+                logits = captioner.net(features_GPZ[None], torch.tensor([ids[:-1]]))
             each = logits.log_softmax(-1)[0].gather(1, torch.tensor(ids[1:])[:, None])[:longest]
             assert each.mean().item() == pytest.approx(candidate.log_probability, abs=1e-4)
 
@@ -73,7 +73,7 @@ def test_hypotheses_that_read_alike_or_are_none_are_no_candidates(captioner: Pai
 
 def slow_map(captioner: PairCaptioner, before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """The formula of ``captioner.py`` step by step, from what the decoder's cross-attention is given."""
-    model = captioner.captioner
+    model = captioner.net
     features = captioner._features([before], [after])
     with torch.no_grad():
         procedure = model.procedure(features)
@@ -141,15 +141,15 @@ def test_given_captions_have_the_probability_of_the_search(captioner: PairCaptio
 def test_captions_of_no_words_and_of_all_steps(captioner_artifact: Path, images: Images) -> None:
     changeable = PairCaptioner(captioner_artifact)
     with torch.no_grad():
-        changeable.captioner.decoder.word_bias[EOS] += 100
+        changeable.net.decoder.word_bias[EOS] += 100
     for one in changeable.describe(*images, SearchOptions(change_map=True)):
         assert one.best.caption == ""
         assert one.change_map is not None
         assert np.isfinite(one.change_map).all()
     with torch.no_grad():
-        changeable.captioner.decoder.word_bias[EOS] -= 200
+        changeable.net.decoder.word_bias[EOS] -= 200
     described = changeable.describe(*images, SearchOptions(beams=1))
-    steps = changeable.captioner.decoder.config.max_length - 1
+    steps = changeable.net.decoder.config.max_length - 1
     found = changeable.score(*images, [[one.best.caption, one.best.caption + " and on"] for one in described])
     for one, (scored, longer) in zip(described, found, strict=True):
         assert scored.tokens == longer.tokens == steps

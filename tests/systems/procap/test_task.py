@@ -78,11 +78,11 @@ def test_the_captioner_says_what_validation_says(
     captioner = PairCaptioner(both_runs[kind] / "finetune" / "artifact", speed=speed)
     batches = []
     for path in (world.procedures, world.pixels):
-        info = frames_for(captioner.captioner.encoder.config, ProcedureInfo.of(path))
+        info = frames_for(captioner.net.encoder.config, ProcedureInfo.of(path))
         data = FinetuneDataset(path, info, "val", captions="first", max_length=20, seed=0)
         batches.append(collate([data.get(index, 0) for index in range(len(data))]))
     ends = frame_features(batches[0]["ends"], lambda images: images)
-    ids = captioner.captioner.search(ends, beams=2, length_penalty=1.0).ids.tolist()
+    ids = captioner.net.search(ends, beams=2, length_penalty=1.0).ids.tolist()
     assert captioner(*batches[1]["ends"].numpy().swapaxes(0, 1)) == [captioner.vocabulary.decode(row) for row in ids]
 
 

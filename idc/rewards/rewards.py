@@ -1,0 +1,244 @@
+"""Rewards by name: what a caption claims against the scene of its pair, CIDEr-D, and functions of the user's own.
+
+Every reward is ``f(captions, row) -> numbers``. A caption of a scene earns in full only what it names in full: the
+attributes that a right claim names count squared, so that leaving out one of four that is probably right costs more
+than it saves (ProCap's captions otherwise lose attributes).
+
+=========== ========================================================================================================
+differences 2 (sum of credits) / (claims + true differences), less the invented share
+            (:func:`idc.metrics.scene_scores.match_caption`); the credit of a right claim is :data:`HALF` + (1 -
+            :data:`HALF`) d^2, of a half right one :data:`HALF`. Of a pair without differences 1 for a caption that
+            says so
+object      d^2 if all attributes that are named of the changed object, and of its new look, are true
+change_type 1 if the caption names the type of the change
+unchanged   1 if the caption of an unchanged pair says that nothing changed
+=========== ========================================================================================================
+
+d is the share of the object's attributes that are named. object and change_type are 0 for unchanged pairs, unchanged
+for changed ones; both are divided by the number of claims, of which there is a single right one, and 0 for a caption
+that gives an object two values of one attribute.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pkgutil import resolve_name
+from typing import Any
+
+import numpy as np
+
+from idc.data.mapped_rows import MappedRows
+from idc.data.schema import NO_CHANGE
+from idc.metrics.change_types import named_type
+from idc.metrics.claims import read_claims, read_object_claims
+from idc.metrics.scene_scores import (
+    INVENTED,
+    Truth,
+    common_look,
+    match_caption,
+    scene_truth,
+    true_differences,
+    truth_in,
+)
+from idc.rendered.captions import ATTRIBUTES
+from idc.rewards.cider import CiderD
+from idc.rewards.config import SCENE_REWARDS
+
+HALF = 0.3
+"""Credit of a claim whose kind or object alone fits."""
+_REPEATED = 4
+"""Words of the sequences by which repetition is measured."""
+
+Row = Mapping[str, Any]
+"""A pair: ``pair_id``, ``captions``, ``change_type`` and ``meta``."""
+Reward = Callable[[Sequence[str], Row], Sequence[float]]
+_COLUMNS = ("pair_id", "captions", "change_type", "meta")
+
+
+@dataclass(frozen=True)
+class DrawnCaption:
+    """A drawn caption: its tokens, the end token included if it has ``ended``, and its text."""
+
+    ids: Sequence[int]
+    text: str
+    ended: bool
+
+
+def differences(captions: Sequence[str], row: Row) -> list[float]:
+    truth = true_differences(row["change_type"], row["meta"])
+    assert truth is not None  # checked before the training
+    scores = []
+    for caption in captions:
+        matched = match_caption(caption, truth)
+        credit = float(matched.says_no_change)
+        if truth.differences:
+            verdicts = zip(matched.claims, matched.verdicts, matched.assigned, strict=True)
+            credits = [HALF for verdict in matched.verdicts if verdict == "half"]
+            for claim, verdict, index in verdicts:
+                if verdict == "right" and index is not None:
+                    shown = truth.differences[index]
+                    nameable = len(common_look(shown.before or shown.after))
+                    named = len(claim.described) / nameable if nameable else 1.0
+                    credits.append(HALF + (1 - HALF) * named**2)
+            credit = 2 * sum(credits) / (len(matched.claims) + len(truth.differences))
+        scores.append(credit - matched.scores[INVENTED])
+    return scores
+
+
+def changed_object(captions: Sequence[str], row: Row) -> list[float]:
+    truth = _single_change(row)
+    said = [read_object_claims(caption) for caption in captions]
+    true = [bool(each.described) and (each.described or set()) <= truth.described and each.new_look <= truth.after
+            for each in said]  # fmt: skip
+    return [
+        float(right) * (len(each.described or ()) / len(ATTRIBUTES)) ** 2 / _claims(caption)
+        for caption, each, right in zip(captions, said, true, strict=True)
+    ]
+
+
+def changed_type(captions: Sequence[str], row: Row) -> list[float]:
+    truth = _single_change(row)
+    if truth.kind == NO_CHANGE:
+        return [0.0] * len(captions)
+    return [
+        float(named_type(caption) == truth.kind and _names_an_object(caption)) / _claims(caption)
+        for caption in captions
+    ]
+
+
+def unchanged(captions: Sequence[str], row: Row) -> list[float]:
+    kind = row["change_type"]
+    return [float(kind == NO_CHANGE == named_type(caption)) for caption in captions]
+
+
+def _single_change(row: Row) -> Truth:
+    truth = truth_in(row["change_type"], row["meta"])
+    assert truth is not None  # checked before the training
+    return truth
+
+
+def _claims(caption: str) -> int:
+    return max(1, len(read_claims(caption).claims))
+
+
+def _names_an_object(caption: str) -> bool:
+    """Whether some object has a look, and none has two values of an attribute."""
+    described = [claim.described for claim in read_claims(caption).claims]
+    return any(described) and all(len(dict(look)) == len(look) for look in described)
+
+
+_OF_SCENES: dict[str, Reward] = dict(
+    zip(SCENE_REWARDS, (differences, changed_object, changed_type, unchanged), strict=True)
+)
+
+
+def training_rows(folders: Iterable[str]) -> Iterator[Row]:
+    """The captioned pairs of the training splits, without their images."""
+    for folder in folders:
+        for row in MappedRows(folder, _COLUMNS, "train"):
+            if row["captions"]:
+                yield with_meta(row)
+
+
+def with_meta(row: Row) -> Row:
+    """A stored row as rewards take it."""
+    meta = json.loads(row["meta"]) if row["meta"] else {}
+    return {name: row[name] for name in _COLUMNS[:-1]} | {"meta": meta}
+
+
+class Rewards:
+    """Weighted rewards of the captions of pairs.
+
+    Args:
+        weights: by name, see :attr:`idc.rewards.config.RewardSettings.rewards`.
+        rows: all pairs of the training: what each reward needs is checked, and CIDEr's documents are counted.
+
+    Raises:
+        ValueError: a reward cannot be computed for these pairs, or one of the user's is not as it must be.
+    """
+
+    def __init__(self, weights: Mapping[str, float], rows: Iterable[Row]) -> None:
+        self.weights, every = dict(weights), list(rows)
+        self.functions: dict[str, Reward] = {}
+        for name in self.weights:
+            if name in _OF_SCENES:
+                _check_scenes(name, every)
+                self.functions[name] = _OF_SCENES[name]
+            elif name == "cider":
+                if len({tuple(row["captions"]) for row in every}) < 2:
+                    raise ValueError(
+                        "rewards: cider weighs words by how few pairs have them, and all pairs have the same captions; "
+                        "take more pairs, or leave it out"
+                    )
+                scorer = CiderD([row["captions"] for row in every])
+                self.functions[name] = partial(_cider, scorer)
+            else:
+                self.functions[name] = resolve_name(name)
+                self._earned(name, every[0]["captions"][:2], every[0])
+
+    def __call__(self, answers: Sequence[Sequence[DrawnCaption]], rows: Sequence[Row]) -> np.ndarray:
+        """Rewards without their weights, (R, B, G) float64, of the G answers to each of B pairs."""
+        texts = [[answer.text for answer in group] for group in answers]
+        earned = np.array([
+            [self._earned(name, group, row) for group, row in zip(texts, rows, strict=True)] for name in self.functions
+        ])  # fmt: skip
+        ended = np.array([[answer.ended for answer in group] for group in answers])
+        distinct = np.array([[distinct_share(text) for text in group] for group in texts])
+        return np.where(earned > 0, earned * distinct * ended, earned)
+
+    def _earned(self, name: str, texts: Sequence[str], row: Row) -> np.ndarray:
+        """A reward of captions of a pair, of which equal ones are computed once. ValueError: what the function returns
+        is not a finite number for each."""
+        captions = list(dict.fromkeys(texts))
+        returned = self.functions[name](captions, row)
+        try:
+            values = np.array(returned, float)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"rewards: {name} returned {returned!r}, pair {row['pair_id']!r}; it must return numbers"
+            ) from None
+        if values.shape != (len(captions),):
+            count = f"{len(values)} numbers" if values.ndim == 1 else repr(returned)
+            raise ValueError(
+                f"rewards: {name} returned {count} for {len(captions)} captions of pair {row['pair_id']!r}; it must "
+                "return one number for each"
+            )
+        for caption, value in zip(captions, values.tolist(), strict=True):
+            if not math.isfinite(value):
+                raise ValueError(
+                    f"rewards: {name} returned {value} for {caption!r} of pair {row['pair_id']!r}; it must return "
+                    "finite numbers"
+                )
+        return values[[captions.index(text) for text in texts]]
+
+
+def distinct_share(caption: str) -> float:
+    """The number of different sequences of four words over that of all; 1 for shorter captions."""
+    words = caption.lower().replace(".", "").split()
+    grams = [tuple(words[start : start + _REPEATED]) for start in range(len(words) - _REPEATED + 1)]
+    return len(set(grams)) / len(grams) if grams else 1.0
+
+
+def _cider(scorer: CiderD, captions: Sequence[str], row: Row) -> Sequence[float]:
+    return scorer(captions, row["captions"])
+
+
+def _check_scenes(name: str, rows: Sequence[Row]) -> None:
+    """ValueError: pairs do not have what a reward compares captions with."""
+    single = name in ("object", "change_type")
+    for row in rows:
+        has_truth = true_differences(row["change_type"], row["meta"]) is not None
+        if not (has_truth if name != "unchanged" else row["change_type"]):
+            raise ValueError(
+                f"rewards: {name} compares captions with the scenes of rendered pairs, and pair {row['pair_id']!r} has "
+                "none in its meta; leave it out, and take cider, which needs captions alone"
+            )
+        if single and not isinstance(scene_truth(row["change_type"], row["meta"]), Truth):
+            raise ValueError(
+                f"rewards: {name} is of pairs with a single change, and pair {row['pair_id']!r} has a list of "
+                "differences; take the reward differences"
+            )

@@ -1,0 +1,45 @@
+"""Small jobs of both trainings by rewards, on the pairs of ADPO's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from idc.config import load
+from idc.rewards.rewards import Rewards, Row, training_rows
+from idc.systems.grpo.config import GrpoJob
+from idc.systems.grpo.data import collate_drawn, make_loaders
+from idc.systems.grpo.task import GrpoTask
+from idc.training.context import LocalContext
+from idc.vlm.base import load_model
+from idc.vlm.config import BaseConfig
+from tests.systems.adpo.small import TRAIN, TUNE
+from tests.vlm.models import found, tiny_folder
+
+VOWELS = {"tests.systems.grpo.small:vowels": 1.0}
+"""A reward of the captions of a model that never ends one: those are negative."""
+
+
+def vowels(captions: Sequence[str], row: Row) -> list[float]:
+    return [-len(caption) + 3.0 * sum(caption.count(letter) for letter in "aeiou") - 400.0 for caption in captions]
+
+
+def grpo_job(kind: str, pairs: Path | str, **settings: Any) -> GrpoJob:
+    values: dict[str, Any] = {
+        "pairs": str(pairs), "base": {"source": str(tiny_folder(kind))}, "tune": TUNE, "train": TRAIN,
+        "rewards": VOWELS,
+        "generation": {"max_new_tokens": 6}, "group": 4, "temperature": 1.3,
+    }  # fmt: skip
+    return load(GrpoJob, None, {**values, **settings})
+
+
+def task_and_batch(job: GrpoJob, kind: str, run: Path, epoch: int = 0) -> tuple[GrpoTask, dict[str, Any]]:
+    torch.manual_seed(0)
+    model = load_model(found(kind).folder, BaseConfig(source=job.base.source))
+    task = GrpoTask(job, model, found(kind).family, Rewards(job.rewards, training_rows([job.pairs])))
+    dataset = make_loaders(job, found(kind).family, LocalContext(run)).train.dataset
+    samples = [dataset.get(index, epoch) for index in range(4)]
+    return task, {**collate_drawn(samples, found(kind).family), "num_samples": 4}
