@@ -1,27 +1,23 @@
-"""A step of GRPO against one answer at a time, and against TRL."""
+"""A step of GRPO against one answer at a time."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor
 
 from idc.rewards.policy import Answers
 from idc.systems.grpo.task import GrpoTask
 from idc.vlm import policy
 from idc.vlm.batch import collate_encoded, encode_images, prompt_sample, with_answers
-from idc.vlm.chat import caption_turns
 from idc.vlm.logps import token_log_probabilities
 from tests.systems.adpo.small import KIND, VISION_TOO, WHOLE, moved, pairs_folder
 from tests.systems.grpo.small import grpo_job, task_and_batch, vowels
-from tests.vlm.models import picture, processor_of
 
 
 @pytest.fixture(scope="module")
@@ -111,49 +107,3 @@ def test_answers_do_not_depend_on_the_batch_and_keep_the_likely_words(pairs: Pat
     other = task_and_batch(grpo_job(KIND, pairs), KIND, tmp_path, epoch=1)[1]
     assert not torch.equal(other["draws"], batch["draws"])
     assert task.training, "sampling leaves the mode as it was"
-
-
-TRL = {
-    "grpo": {"scale": "sum", "length": "answer"},
-    "dr_grpo": {"scale": "none", "length": "longest"},
-    "dapo": {"scale": "sum", "length": "group", "clip_high": 0.28},
-    "sequence": {"scale": "sum", "length": "answer", "ratio": "sequence"},
-}
-CASES = [(kind, name, 0.0 if n % 2 else 0.3) for n, kind in enumerate(("qwen2_5_vl", "internvl")) for name in TRL]
-
-
-def trl_losses(
-    task: GrpoTask, batch: dict[str, Any], answers: Answers, model: Any, reference: Any, folder: Path, name: str
-) -> Sequence[Any]:
-    """TRL's trainer with our captions in the place of its own, and its batch."""
-    from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
-
-    job, family = task.job, task.family
-    turns = task.chat.messages(caption_turns(job.prompt))
-    ids = [list(answer.ids) for group in answers for answer in group]
-    prompts = [list(prompt) for prompt in batch["prompt"] for _ in range(job.group)]
-    rows = [row for row in batch["row"] for _ in range(job.group)]
-
-    def reward(completions: Any, **columns: Any) -> list[float]:
-        texts = [answer.text for group in answers for answer in group]
-        return [vowels([text], row)[0] for text, row in zip(texts, rows, strict=True)]
-
-    images = [[Image.fromarray(picture(2 * n + side)) for side in range(2)] for n in range(len(answers))]
-    examples = [{"prompt": turns, "images": images[n]} for n in range(len(answers)) for _ in range(job.group)]
-    config = GRPOConfig(
-        output_dir=str(folder), loss_type="grpo" if name == "sequence" else name, beta=job.kl, epsilon=job.clip_low,
-        epsilon_high=job.clip_high, scale_rewards="none" if job.scale == "none" else "group", num_iterations=2,
-        importance_sampling_level=job.ratio, num_generations=job.group, temperature=job.temperature,
-        max_completion_length=job.generation.max_new_tokens, per_device_train_batch_size=len(ids), report_to="none",
-        use_cpu=True, bf16=False, gradient_checkpointing=False, gradient_accumulation_steps=1, steps_per_generation=1,
-    )  # fmt: skip
-    trainer = GRPOTrainer(
-        model=model, reward_funcs=[reward], args=config, train_dataset=Dataset.from_list(examples),
-        processing_class=processor_of(family),
-        rollout_func=lambda prompts_, trainer: {"prompt_ids": prompts, "completion_ids": ids, "logprobs": None},
-    )  # fmt: skip
-    trainer.ref_model = reference
-    trainer.current_gradient_accumulation_steps = 1
-    model.train()
-    return trainer, trainer._generate_and_score_completions(examples)
