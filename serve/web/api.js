@@ -26,8 +26,9 @@ export async function listModels() {
 }
 
 /**
- * The server's answer for a pair {before, after}. `model` is a name, or empty for the default; `counts` names what counts
- * as a change, empty for everything. `canMap` is whether it draws change maps, null if that is not known yet: then a map is requested, and a refusal accepted.
+ * The server's answer for a pair {before, after}. `model` is a name, or empty for the default; `counts` names what
+ * counts as a change, empty for everything. `canMap` is whether it draws change maps, null if that is not known yet:
+ * then a map is requested, and a refusal accepted.
  */
 export async function captionPair(pair, model, counts, canMap, signal) {
   const { before, after } = pair;

@@ -72,9 +72,10 @@ def bounds(shown: Locator) -> np.ndarray:
 
 
 def drop(page: Page, target: str, *files: Path) -> None:
-    """Drag local files onto the middle of an element and drop them."""
+    """Drag local files onto the middle of what the window shows of an element and drop them."""
     page.locator(target).scroll_into_view_if_needed()
     left, top, right, bottom = bounds(page.locator(target))
+    bottom = min(bottom, page.evaluate("innerHeight"))
     session = page.context.new_cdp_session(page)
     data = {"items": [], "files": [str(file) for file in files], "dragOperationsMask": 1}
     point = {"x": (left + right) / 2, "y": (top + bottom) / 2, "data": data}

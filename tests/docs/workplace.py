@@ -82,6 +82,9 @@ def make_workplace(world: World, captioner: Path, folder: Path) -> Path:
     for suffix in ("png", "jpg"):
         for name in ("before", "after"):
             Image.open(folder / "my_pairs" / name / "039.jpg").save(folder / f"{name}.{suffix}")
+    for version, name in (("baseline", "before"), ("screenshots", "after")):
+        (folder / version).mkdir()
+        shutil.copy(folder / f"{name}.png", folder / version / "start.png")
     with (folder / "pairs.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(["pair_id", "before", "after"])
