@@ -7,6 +7,7 @@ captioned by :func:`idc.captioning.table.caption_rows`, so that a job that was k
 
 from __future__ import annotations
 
+import filecmp
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -132,7 +133,7 @@ def caption_folders(job: FoldersJob, run: Callable[..., Manifest] = run_local, l
     pairs = _pairs_of(job)
     if not pairs:
         raise ValueError(f"{job.before} and {job.after} have no images")
-    rows = [_table_row(pair) for pair in pairs if pair.before and pair.after and not _equal(pair.before, pair.after)]
+    rows = [row for pair in pairs if (row := _table_row(pair))]
     if not rows:
         return pairs
     Path(job.out).mkdir(parents=True, exist_ok=True)
@@ -141,10 +142,7 @@ def caption_folders(job: FoldersJob, run: Callable[..., Manifest] = run_local, l
         stream.write("".join(json.dumps(row) + "\n" for row in rows).encode())
     settings = {name: getattr(job, name) for name in ManyPairs.model_fields}
     many = CaptionJob(**settings, input=str(table), out=str(captions))
-    try:
-        caption_rows(many, run, local)
-    except ValueError:  # captions of other images
-        caption_rows(many, run, local, overwrite=True)
+    caption_rows(many, run, local, overwrite="others")
     captioned = {row["pair_id"]: row for row in iter_rows(captions)}
     return [FilePair(pair.name, pair.before, pair.after, captioned.get(pair.name)) for pair in pairs]
 
@@ -164,7 +162,7 @@ def accept(job: AcceptJob) -> list[str]:
     copied = []
     for name in names:
         old = Path(job.before, name)
-        if old.is_file() and _equal(old, news[name]):
+        if old.is_file() and filecmp.cmp(old, news[name], shallow=False):
             continue
         old.parent.mkdir(parents=True, exist_ok=True)
         with files.locate(old).replacing() as stream:
@@ -189,17 +187,13 @@ def _images_of(folder: str) -> dict[str, Path]:
     }
 
 
-def _equal(first: Path, second: Path) -> bool:
-    return first.stat().st_size == second.stat().st_size and file_hash(first) == file_hash(second)
-
-
-def _table_row(pair: FilePair) -> dict[str, str]:
-    """The hashes tell the captions of these images from those of others of the same names."""
-    assert pair.before is not None
-    assert pair.after is not None
-    return {
-        "pair_id": pair.name,
-        "before": str(pair.before.absolute()),
-        "after": str(pair.after.absolute()),
-        "hashes": f"{file_hash(pair.before)} {file_hash(pair.after)}",
-    }
+def _table_row(pair: FilePair) -> dict[str, str] | None:
+    """The row of a pair that is to be captioned: of two files that differ. Their hashes tell its caption from that of
+    other images of the same names."""
+    if pair.before is None or pair.after is None:
+        return None
+    before, after = file_hash(pair.before), file_hash(pair.after)
+    if before == after:
+        return None
+    paths = {"before": str(pair.before.absolute()), "after": str(pair.after.absolute())}
+    return {"pair_id": pair.name, **paths, "hashes": f"{before} {after}"}

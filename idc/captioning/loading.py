@@ -147,20 +147,20 @@ class AutoCaptioner(Captioner):
     ) -> list[Description]:
         region_of_interest = region_of_interest or [None] * len(afters)
         pairs = [(equal_outside(*pair), pair[1]) for pair in zip(befores, afters, region_of_interest, strict=True)]
-        familiar = [
-            index for index, pair in enumerate(pairs)
-            if self._familiarity is not None and self._familiarity(*pair) >= FAMILIAR_FROM
-        ]  # fmt: skip
-        reason = "not both images are like the training of" if self._familiarity else "no familiarity was fitted of"
+        familiar: list[int] = []
+        if options.counts is not None:
+            reason = f"it tells apart what counts, which {self._name} does not"
+        elif self._familiarity is None:
+            reason = f"no familiarity was fitted of {self._name}"
+        else:
+            reason = f"not both images are like the training of {self._name}"
+            familiar = [index for index, pair in enumerate(pairs) if self._familiarity(*pair) >= FAMILIAR_FROM]
         described = [
-            replace(each, captioner=untrained_name(self._objects), chosen=f"{reason} {self._name}")
+            replace(each, captioner=untrained_name(self._objects), chosen=reason)
             for each in untrained_captioner(self._objects).describe(
                 befores, afters, options, region_of_interest=region_of_interest
             )
         ]
-        if options.counts is not None:
-            why = f"it tells apart what counts, which {self._name} does not"
-            return [replace(each, chosen=why) for each in described]
         if not familiar:
             return described
         change_map = options.change_map and self.trained.can("map")

@@ -33,7 +33,7 @@ from idc.data.images import MAX_PIXELS, encode_png
 from idc.data.object_store import explain_write_errors, first_look
 from idc.data.pipeline import Batch, ChunkResult, StageSpec, good_rows, num_rows, run_local
 from idc.data.rows import InputRows, RowFormat, open_rows
-from idc.data.store import MANIFEST, DatasetFolder, Manifest, fingerprint, iter_rows, read_manifest
+from idc.data.store import MANIFEST, DatasetFolder, Manifest, Overwrite, fingerprint, iter_rows, read_manifest
 from idc.util.progress import tracked
 
 KIND = "captioned"
@@ -192,7 +192,7 @@ def caption_rows(
     job: CaptionJob,
     run: Callable[..., Manifest] = run_local,
     local: bool = True,
-    overwrite: bool = False,
+    overwrite: Overwrite = False,
     load: LoadCaptioner | None = None,
 ) -> Captioned:
     """Caption the rows of ``job.input`` that are not captioned yet.
@@ -200,7 +200,7 @@ def caption_rows(
     Args:
         run: runs the chunks: :func:`idc.data.pipeline.run_local`, or the same on a cluster.
         local: ``run`` uses this process alone, with torch's default number of threads.
-        overwrite: replace captions of other inputs or settings in ``job.out``.
+        overwrite: of captions that ``job.out`` holds.
         load: loads the captioner; by default that of ``job.artifact``.
 
     Raises:
@@ -248,7 +248,7 @@ def caption_rows(
     )
 
 
-def _open_output(job: CaptionJob, source: InputRows, captioner: str, overwrite: bool) -> DatasetFolder:
+def _open_output(job: CaptionJob, source: InputRows, captioner: str, overwrite: Overwrite) -> DatasetFolder:
     """The output folder of a job, new or to be continued; ``captioner`` is the captioner's identity. One that holds
     another kind of data, or captions of other inputs or settings without ``overwrite``, is a ValueError."""
     out = files.locate(job.out)

@@ -17,7 +17,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -69,6 +69,9 @@ _OWN_FILE = re.compile(r"^(part-\d+\.parquet|rejects-\d+\.parquet|\.tmp-.*)$")
 _COUNTS_KEY = b"idc.counts"
 _REJECT_SCHEMA = pa.schema([pa.field("row_id", pa.string(), False), pa.field("reason", pa.string(), False)])
 
+Overwrite = bool | Literal["others"]
+"""Whether what a folder holds is replaced: never, always, or if it is of another configuration or other inputs."""
+
 
 class DatasetFolder:
     """A folder under construction; picklable, so that workers write their own chunks.
@@ -106,7 +109,7 @@ class DatasetFolder:
         fingerprint: str,
         config: dict[str, Any],
         num_chunks: int,
-        overwrite: bool = False,
+        overwrite: Overwrite = False,
         extra: dict[str, Any] | None = None,
         inputs: Mapping[str, str] | None = None,
     ) -> DatasetFolder:
@@ -114,7 +117,7 @@ class DatasetFolder:
 
         Same fingerprint and complete: ``.complete`` is True and nothing is left to do. Same fingerprint and incomplete:
         :meth:`pending` returns the missing chunks. Another fingerprint: an error, or with ``overwrite`` the old parts
-        are deleted.
+        are deleted. ``overwrite=True`` deletes them in any case.
 
         Args:
             config: the configuration of the build, stored in the manifest.
@@ -145,7 +148,7 @@ class DatasetFolder:
             manifest.num_chunks,
             manifest.schema_version,
         ) == (fresh.fingerprint, fresh.kind, fresh.num_chunks, fresh.schema_version)
-        if manifest is not None and same and not overwrite:
+        if manifest is not None and same and overwrite is not True:
             folder = cls(location, schema, manifest)
             if manifest.inputs != fresh.inputs:
                 manifest.inputs = fresh.inputs

@@ -101,16 +101,15 @@ def open_tiles(
     settings = {name: getattr(job, name) for name in _MATTERS} | job.loading_identity()
     identity = artifact_identity(artifact)
     content = fingerprint(KIND, _VERSION, images, scene.resampled, scene.scaling, scene.nodata, identity, settings)
-    options: dict[str, Any] = {
-        "kind": KIND, "schema": SCHEMA, "fingerprint": content, "config": job.model_dump(mode="json"),
-        "num_chunks": num_chunks,
-    }  # fmt: skip
-    try:
-        return DatasetFolder.open_for_build(folder, **options)
-    except ValueError:
-        if not overwrite:
-            raise
-        return DatasetFolder.open_for_build(folder, **options, overwrite=True)
+    return DatasetFolder.open_for_build(
+        folder,
+        kind=KIND,
+        schema=SCHEMA,
+        fingerprint=content,
+        config=job.model_dump(mode="json"),
+        num_chunks=num_chunks,
+        overwrite="others" if overwrite else False,
+    )
 
 
 class CaptionTiles:

@@ -14,7 +14,8 @@ import skimage.data
 from PIL import Image
 
 import serve
-from idc.captioning.contract import FAMILIAR_FROM, Candidate, Captioner, Claim, Description
+from idc.captioning.contract import FAMILIAR_FROM, Candidate, Captioner, Claim, Description, SearchOptions
+from idc.captioning.counts import counts_of
 from idc.captioning.familiarity import Familiarity
 from idc.captioning.loading import AutoCaptioner
 from idc.captioning.objects_config import ObjectsConfig
@@ -133,3 +134,14 @@ def test_objects_decides_where_it_contradicts_and_the_answer_says_why(
     assert description.captioner == captioner
     assert why in (description.chosen or "")
     assert description.best == (trained if captioner == "x" else sees).best
+
+
+def test_what_counts_is_told_apart_by_objects_even_where_the_trained_one_knows_the_pair(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("idc.captioning.loading.untrained_captioner", lambda config: Says(SAME))
+    auto = AutoCaptioner("x", lambda: Says(MOVED), KNOWS, ObjectsConfig(detector="embedded"))
+    for counts, captioner in ((None, "x"), (counts_of(["traffic"]), "objects")):
+        [description] = auto.describe([PICTURES[0]], [PICTURES[0]], SearchOptions(counts=counts))
+        assert description.captioner == captioner
+    assert description.chosen == "it tells apart what counts, which x does not"

@@ -44,8 +44,8 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def job(folders: tuple[Path, Path], out: Path, **settings: object) -> FoldersJob:
-    given = {"before": str(folders[0]), "after": str(folders[1]), "out": str(out), "artifact": "objects", **settings}
-    return load(FoldersJob, None, given)
+    values = {"before": str(folders[0]), "after": str(folders[1]), "out": str(out), "artifact": "objects", **settings}
+    return load(FoldersJob, None, values)
 
 
 def test_files_are_paired_by_name_and_the_command_says_what_changed(
@@ -81,12 +81,13 @@ def test_captions_are_of_these_images_and_are_made_once(folders: tuple[Path, Pat
     written = part.stat().st_mtime_ns
     assert caption_folders(job(folders, tmp_path / "out")) == first
     assert part.stat().st_mtime_ns == written
-    (folders[1] / "a" / "page.png").write_bytes(SAME)
-    second = {pair.name: pair for pair in caption_folders(job(folders, tmp_path / "out"))}
-    assert [pair.state for pair in first if pair.name == "a/page.png"] == ["changed"]
-    assert second["a/page.png"].state == "unchanged"
-    (folders[1] / "a" / "page.png").write_bytes(encode_png(CHANGED[::-1]))
-    assert {pair.name: pair for pair in caption_folders(job(folders, tmp_path / "out"))}["a/page.png"].text != SENTENCE
+    states = [pair.state for pair in first if pair.name == "a/page.png"]
+    turned = encode_png(CHANGED[::-1])
+    for data, state in ((turned, "changed"), (SAME, "unchanged"), (turned, "changed")):
+        (folders[1] / "a" / "page.png").write_bytes(data)
+        again = {pair.name: pair for pair in caption_folders(job(folders, tmp_path / "out"))}["a/page.png"]
+        assert (again.state, again.text != SENTENCE) == (state, True)
+    assert states == ["changed"]
 
 
 def row(verdict: str | None, caption: str | None = "it changed") -> dict[str, object]:
