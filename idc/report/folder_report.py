@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 
-from idc.captioning.boxes import boxes_of, draw_boxes
+from idc.captioning.boxes import boxes_of
 from idc.captioning.contract import assessment_text
 from idc.captioning.folder_pairs import STATES, FilePair, FoldersJob, State
 from idc.captioning.table import PAGE
 from idc.data.images import ImageError, decode_image, encode_png
 from idc.report.page import Bullets, Card, Cards, Page, PageBlock, Section, Tiles, reduced, write_texts
+from idc.report.pair_cards import with_boxes
 
 COMMENT = "summary.md"
 MOST = 60_000
@@ -25,7 +26,6 @@ _PICTURES = "pictures"
 """Folder of the comment's pictures."""
 _SIDE = 320
 """Longer side of such a picture, in pixels."""
-_FONT_SIZE = 30
 _TITLES: dict[State, str] = {
     "changed": "Changed", "new": "New", "missing": "Missing", "unsure": "Not decided", "failed": "Not compared",
     "unchanged": "Unchanged",
@@ -43,10 +43,11 @@ def write_report(job: FoldersJob, pairs: Sequence[FilePair]) -> None:
     """
     shutil.rmtree(Path(job.out, _PICTURES), ignore_errors=True)  # of another run
     shown = [pair for state in STATES[:4] for pair in pairs if pair.state == state][: job.show]
-    cards, pictures = [], {}
+    cards: dict[str, Card] = {}
+    pictures = {}
     for number, pair in enumerate(shown):
         views = list(_views(pair))
-        cards.append(_card(pair, views))
+        cards[pair.name] = _card(pair, views)
         for role, image in views:
             pictures[pair.name, role] = f"{_PICTURES}/{number}-{role}.png"
             file = Path(job.out, pictures[pair.name, role])
@@ -133,7 +134,7 @@ def _views(pair: FilePair) -> Iterator[tuple[str, np.ndarray]]:
             image = decode_image(path.read_bytes())
         except (OSError, ImageError):
             continue
-        yield role, draw_boxes(reduced(image), of_image, image.shape, _FONT_SIZE)
+        yield role, with_boxes(image, of_image)
 
 
 def _card(pair: FilePair, views: Sequence[tuple[str, np.ndarray]]) -> Card:
@@ -143,16 +144,14 @@ def _card(pair: FilePair, views: Sequence[tuple[str, np.ndarray]]) -> Card:
     return Card(pair.name, views, [("said", pair.text)], tags)
 
 
-def _page(job: FoldersJob, pairs: Sequence[FilePair], cards: Sequence[Card]) -> Page:
+def _page(job: FoldersJob, pairs: Sequence[FilePair], cards: Mapping[str, Card]) -> Page:
     of_state = {state: [pair for pair in pairs if pair.state == state] for state in STATES}
-    state_of = {pair.name: pair.state for pair in pairs}
     sections = [
         Section("Overview", [Tiles([(_TITLES[state].lower(), str(len(of_state[state])), "") for state in STATES])])
     ]
     for state in STATES:
-        shown = [card for card in cards if state_of[card.name] == state]
-        names = {card.name for card in shown}
-        rest = [f"{pair.name}: {pair.text}" for pair in of_state[state] if pair.name not in names]
+        shown = [cards[pair.name] for pair in of_state[state] if pair.name in cards]
+        rest = [f"{pair.name}: {pair.text}" for pair in of_state[state] if pair.name not in cards]
         blocks: list[PageBlock] = [Cards(shown)]
         title = f"{len(rest)} {'more' if shown else 'files'}"
         blocks.append(Bullets(rest, title=title, folded=state == "unchanged" or bool(shown)))

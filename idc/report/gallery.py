@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from idc.captioning.apply import Pixels, decode_pair
-from idc.captioning.boxes import boxes_of, draw_boxes
+from idc.captioning.boxes import boxes_of
 from idc.captioning.contract import assessment_text, sentence_without_model
 from idc.captioning.objects_config import OBJECTS, REGIONS
 from idc.captioning.table import CHANGE_MAP, PAGE, SUMMARY, CaptionJob
@@ -21,11 +21,9 @@ from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.data.store import iter_rows
 from idc.metrics.change_types import UNCLEAR, named_type
 from idc.metrics.scene_scores import wilson
-from idc.report.page import Card, Cards, Facts, Page, Section, Table, Tiles, middle_numbers, reduced, write_texts
-from idc.report.pair_cards import pair_card
+from idc.report.page import Card, Cards, Facts, Page, Section, Table, Tiles, middle_numbers, write_texts
+from idc.report.pair_cards import pair_card, with_boxes
 
-_FONT_SIZE = 30
-"""Of the names on pictures, which a card shows at about a third of their size."""
 _UNTRAINED = {OBJECTS, REGIONS}
 """Captioners whose words are not those of the change types."""
 _READ_TOGETHER = 16
@@ -149,10 +147,7 @@ def _cards(job: CaptionJob, shown: Sequence[dict[str, Any]]) -> Iterator[Card]:
         pixels = decode_pair(batch["before"][index], batch["after"][index], source.reader, job.max_pixels)
         if not isinstance(pixels, Pixels):
             continue
-        before, after = (
-            draw_boxes(reduced(image), boxes, image.shape, _FONT_SIZE)
-            for image, boxes in zip(pixels.images, boxes_of(row), strict=True)
-        )
+        before, after = (with_boxes(image, boxes) for image, boxes in zip(pixels.images, boxes_of(row), strict=True))
         yield pair_card(
             row["pair_id"],
             before,

@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from idc.captioning.boxes import NamedBox, draw_boxes
 from idc.data.images import resize_image
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.data.text import words
 from idc.metrics.change_maps import upsample
-from idc.report.page import Card, Text_, html_join, struck, styled
+from idc.report.page import Card, Text_, html_join, reduced, struck, styled
 from idc.util.units import score_text
 
+_FONT_SIZE = 30
+"""Of the names on pictures, which a card shows at about a third of their size."""
 HEADLINE = "CIDEr"
 """The metric shown where there is room for only one."""
 
@@ -74,6 +77,11 @@ def pair_card(
         pair_id, views, [*lines, ("verdict wrong small", warning or "")], tags, film,
         [*references, *([f"nearest training pair: {nearest}"] if nearest else [])],
     )  # fmt: skip
+
+
+def with_boxes(image: np.ndarray, boxes: Sequence[NamedBox]) -> np.ndarray:
+    """An image as a card shows it, with boxes in pixels of the whole image."""
+    return draw_boxes(reduced(image), boxes, image.shape, _FONT_SIZE)
 
 
 def _in_words(change_type: str | None) -> str:

@@ -45,8 +45,10 @@ class Form:
         name, _, value = self.setting.partition("=")
         if name not in settings or value not in ("", settings[name]):
             return False
-        first = str(settings.get(self.positional[0], "")) if self.unlike else "."
-        return bool(first) and not first.lower().endswith(self.unlike)
+        if not self.unlike:
+            return True
+        first = str(settings.get(self.positional[0], "")).lower()
+        return bool(first) and not first.endswith(self.unlike)
 
     def typed(self) -> str:
         """Its setting as a message names it."""

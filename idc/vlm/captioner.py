@@ -37,7 +37,7 @@ from idc.vlm.chat import YES_OR_NO, Chat, Size, caption_turns, change_question, 
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
 from idc.vlm.family import Family
 from idc.vlm.generate import Hypothesis, generate
-from idc.vlm.logps import answer_log_probabilities
+from idc.vlm.logps import answer_log_probabilities, sums_of_answers
 
 PEAK, MEAN = "change_peak", "change_mean"
 """Names of the evidence of a change: of the change map."""
@@ -279,9 +279,10 @@ class VlmCaptioner(DialogueCaptioner):
         self, pairs: Pairs, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[Sequence[int]]]
     ) -> list[list[CaptionScore]]:
         images = [(2 * pair, 2 * pair + 1) for pair in range(len(prompts))]
-        totals, counts = answer_log_probabilities(
+        logs_K = answer_log_probabilities(
             self.model, prompts, answers, pairs.encoded, pairs.pixels, images, self.family
         )
+        totals, counts = sums_of_answers(logs_K, answers)
         scores = iter([CaptionScore(*score) for score in zip(totals.tolist(), counts.tolist(), strict=True)])
         return [[next(scores) for _ in rows] for rows in answers]
 

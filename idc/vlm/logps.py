@@ -89,23 +89,6 @@ def answer_log_probabilities(
     pixels: Mapping[str, Tensor],
     images: Sequence[Sequence[int]],
     family: Family,
-) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of several answers to each prompt: for each answer, prompt by prompt, the sum over its tokens
-    and their number, (A,) each. Arguments: :func:`answer_token_log_probabilities`."""
-    logs_K = answer_token_log_probabilities(model, prompts, answers, encoded, pixels, images, family)
-    counts_A = torch.tensor([len(answer) for of_prompt in answers for answer in of_prompt], device=logs_K.device)
-    answers_K = torch.arange(len(counts_A), device=logs_K.device).repeat_interleave(counts_A)
-    return logs_K.new_zeros(len(counts_A)).index_add(0, answers_K, logs_K), counts_A
-
-
-def answer_token_log_probabilities(
-    model: Any,
-    prompts: Sequence[Sequence[int]],
-    answers: Sequence[Sequence[Sequence[int]]],
-    encoded: Any,
-    pixels: Mapping[str, Tensor],
-    images: Sequence[Sequence[int]],
-    family: Family,
     temperature: float | None = None,
 ) -> Tensor:
     """Log-probabilities of the tokens of several answers to each prompt (K,), answer by answer; a prompt is processed
@@ -130,6 +113,14 @@ def answer_token_log_probabilities(
     batch = {key: tensor.to(model.device) for key, tensor in batch.items()}
     # The learned tokens are those of all answers, concatenated.
     return token_log_probabilities(model, batch, features, family, temperature)[0]
+
+
+def sums_of_answers(logs_K: Tensor, answers: Sequence[Sequence[Sequence[int]]]) -> tuple[Tensor, Tensor]:
+    """For each answer, prompt by prompt, the sum of the log-probabilities of its tokens and their number, (A,) each;
+    arguments: the result of :func:`answer_log_probabilities` and its answers."""
+    counts_A = torch.tensor([len(answer) for of_prompt in answers for answer in of_prompt], device=logs_K.device)
+    answers_K = torch.arange(len(counts_A), device=logs_K.device).repeat_interleave(counts_A)
+    return logs_K.new_zeros(len(counts_A)).index_add(0, answers_K, logs_K), counts_A
 
 
 def gather_image_features(

@@ -128,13 +128,13 @@ def test_a_claim_counts_by_its_kind_its_class_and_its_larger_box() -> None:
 
 def test_what_is_left_out_is_counted_and_reads_as_no_change() -> None:
     nothing = Counts(frozenset())
-    one = left_out_sentence([claim("cup")], [], nothing)
+    single = left_out_sentence([claim("cup")], [], nothing)
     several = left_out_sentence([claim("cup"), claim("words", before="a"), claim("vase")], ["light"], nothing)
-    assert one == "1 difference of objects does not count."
+    assert single == "1 difference of objects does not count."
     assert several == "2 differences of objects, 1 of words and 1 of light do not count."
     assert left_out_sentence([], ["light"], Counts(frozenset({"light"}))) == left_out_sentence([], [], nothing) == ""
     assert says_no_change(f"Nothing that counts changed. {several}")
-    assert not says_no_change(f"A cup is gone. {one}")
+    assert not says_no_change(f"A cup is gone. {single}")
 
 
 def test_captioners_that_cannot_tell_refuse_it() -> None:

@@ -89,5 +89,5 @@ def test_every_way_in_has_the_same_answer(name: str, tmp_path: Path, command: Co
     }
     first = {field: answers["python"][field] for field in FIELDS}
     assert (first["captioner"], caption or first["caption"]) == (captioner, first["caption"])
-    for way, given in answers.items():
-        assert {field: given[field] for field in FIELDS} == json.loads(json.dumps(first)), way
+    for way, answered in answers.items():
+        assert {field: answered[field] for field in FIELDS} == json.loads(json.dumps(first)), way

@@ -20,7 +20,7 @@ from idc.vlm.captioner import VlmCaptioner
 from idc.vlm.chat import CHANGE_QUESTION, caption_turns
 from idc.vlm.config import FAMILIES, BaseConfig, GenerateConfig, PromptConfig
 from idc.vlm.generate import generate
-from idc.vlm.logps import answer_log_probabilities, attention_of, gather_image_features
+from idc.vlm.logps import answer_log_probabilities, attention_of, gather_image_features, sums_of_answers
 from tests.vlm.artifacts import CAPTIONS, pairs, taught_folder
 from tests.vlm.models import every_family, picture
 
@@ -83,7 +83,8 @@ def test_answers_that_share_a_prompt_have_the_log_probabilities_of_answers_alone
     answers = [[[5, 6, 7, 8], [9], [6, 5]], [], [[8, 8, 8], [5, 6, 7, 8, 9, 10]]]
     images = [(0, 1), (2, 3), (5, 4)]
     encoded = encode_images(tuned, batch, family)
-    totals, counts = answer_log_probabilities(tuned, prompts, answers, encoded, batch, images, family)
+    logs_K = answer_log_probabilities(tuned, prompts, answers, encoded, batch, images, family)
+    totals, counts = sums_of_answers(logs_K, answers)
     totals.sum().backward()
     gradients = {name: weight.grad for name, weight in tuned.named_parameters() if weight.grad is not None}
     tuned.zero_grad()
@@ -185,9 +186,8 @@ def test_log_probabilities_are_those_of_teacher_forcing(
     answers = [[hypothesis.ids for hypothesis in several] for several in generated]
     images = [(2 * pair, 2 * pair + 1) for pair in range(3)]
     with torch.no_grad():
-        totals, counts = answer_log_probabilities(
-            model.model, prompts_of(model), answers, encoded, batch, images, model.family
-        )
+        logs_K = answer_log_probabilities(model.model, prompts_of(model), answers, encoded, batch, images, model.family)
+        totals, counts = sums_of_answers(logs_K, answers)
     hypotheses = [one for several in generated for one in several]
     assert {one.ended for one in hypotheses} >= {most == 24}
     assert counts.tolist() == [len(one.ids) for one in hypotheses]

@@ -21,8 +21,6 @@ from typing import Any
 from idc.data.readers.parquet import ParquetReader
 from idc.data.schema import NO_CHANGE
 
-MARK = "mutation_dicts_json"
-"""The column by which such a file is recognised."""
 _NAMES = {"id": "pair_id", "image_before": "before", "image_after": "after", "ground_truth_diff": "caption"}
 _SAME = "there is no difference"
 """Caption of an unchanged pair that has none."""

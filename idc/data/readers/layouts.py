@@ -19,7 +19,6 @@ from idc.data.config import Format, ImportJob, SpotTheDiffConfig, ValidateJob
 from idc.data.images import IMAGE_SUFFIXES
 from idc.data.object_store import StorageError, first_look
 from idc.data.readers.annotations import Annotations
-from idc.data.readers.diffspot import MARK
 from idc.data.readers.folder import role_and_key
 from idc.data.store import MANIFEST
 
@@ -28,6 +27,8 @@ _HEAD = 64 * 1024
 _TABLES: dict[str, Format] = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl"}
 _WORKBOOKS: dict[str, Format] = {".xlsx": "csv", ".xls": "csv", ".ods": "csv"}
 """Refused by the table's reader, which names the remedy."""
+_DIFFSPOT = "mutation_dicts_json"
+"""The column by which DiffSpot's Parquet is recognised."""
 _FILES: dict[str, Format] = {**_TABLES, **_WORKBOOKS, ".json": "jsonl", ".parquet": "parquet"}
 
 
@@ -113,7 +114,7 @@ def _of_parquet(file: files.Location) -> Format:
 
     try:
         with file.open() as stream:
-            return "diffspot" if MARK in pq.read_schema(stream).names else "parquet"
+            return "diffspot" if _DIFFSPOT in pq.read_schema(stream).names else "parquet"
     except pa.ArrowException:
         return "parquet"
 

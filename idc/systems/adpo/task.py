@@ -27,7 +27,7 @@ from idc.training.context import Context
 from idc.training.data import Loaders
 from idc.training.task import Batch
 from idc.vlm.family import Family
-from idc.vlm.logps import answer_log_probabilities
+from idc.vlm.logps import answer_log_probabilities, sums_of_answers
 from idc.vlm.policy import PolicyTask
 from idc.vlm.system import SftTask, TunedSystem
 
@@ -127,8 +127,8 @@ class PreferenceTask(PolicyTask):
 
     def _log_p(self, model: Any, batch: Batch, answers: Sequence[Sequence[Sequence[int]]], encoded: Any) -> Tensor:
         images = [[2 * pair, 2 * pair + 1] for pair in range(len(answers))]
-        totals, _ = answer_log_probabilities(model, batch["prompt"], answers, encoded, batch, images, self.family)
-        return totals.view(len(answers), -1)
+        logs_K = answer_log_probabilities(model, batch["prompt"], answers, encoded, batch, images, self.family)
+        return sums_of_answers(logs_K, answers)[0].view(len(answers), -1)
 
     @torch.no_grad()
     def _reference_log_p(self, batch: Batch, answers: Sequence[Sequence[Sequence[int]]], encoded: Any) -> Tensor:

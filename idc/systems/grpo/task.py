@@ -1,7 +1,7 @@
 """GRPO: a vision-language model tuned by what its own captions earn; the training entry and the artifact.
 
 One vision pass a step serves draws and learning; the answers to a pair are one row behind their prompt
-(:func:`idc.vlm.logps.answer_token_log_probabilities`). Letters: B pairs, K tokens of all answers.
+(:func:`idc.vlm.logps.answer_log_probabilities`). Letters: B pairs, K tokens of all answers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from idc.training.data import Loaders
 from idc.training.task import Batch
 from idc.vlm.family import Family
 from idc.vlm.generate import generate
-from idc.vlm.logps import answer_token_log_probabilities
+from idc.vlm.logps import answer_log_probabilities
 from idc.vlm.policy import PolicyTask
 from idc.vlm.system import TunedSystem
 
@@ -53,7 +53,7 @@ class GrpoTask(PolicyTask):
     def _log_p(self, model: Any, batch: Batch, answers: Answers, encoded: Any) -> Tensor:
         ids = [[answer.ids for answer in group] for group in answers]
         images = [[2 * pair, 2 * pair + 1] for pair in range(len(ids))]
-        return answer_token_log_probabilities(
+        return answer_log_probabilities(
             model, batch["prompt"], ids, encoded, batch, images, self.family, self.job.temperature
         )
 

@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 import pytest
 
+from idc.captioning.objects_config import COCO_NAMES
 from idc.systems.objects.detectors import detector_identity, load_detector
-from idc.systems.objects.detectors.contract import COCO_NAMES
 
 FLOAT, INTEGER = 1, 7
 SIZE = (96, 160)

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from idc.captioning.objects_config import COCO_NAMES as COCO_NAMES
+from idc.captioning.objects_config import COCO_NAMES
 
 _UNUSED = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}
 """Numbers of classes that were planned (street sign, hat, shoe, ...) and never annotated."""

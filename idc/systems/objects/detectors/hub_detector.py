@@ -22,7 +22,8 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES,
 )
 
-from idc.systems.objects.detectors.contract import COCO_NAMES, Detections, detections_of
+from idc.captioning.objects_config import COCO_NAMES
+from idc.systems.objects.detectors.contract import Detections, detections_of
 from idc.training.base import HUB, BaseName, full_hash, hub_id, locate_base
 from idc.vlm.base import load_transformers_model, model_type, refuse_code
 

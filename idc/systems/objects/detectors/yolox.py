@@ -17,7 +17,8 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from idc.systems.objects.detectors.contract import COCO_NAMES, Detections, detections_of
+from idc.captioning.objects_config import COCO_NAMES
+from idc.systems.objects.detectors.contract import Detections, detections_of
 from idc.training.hashing import file_hash
 
 _STRIDES = (8, 16, 32)
