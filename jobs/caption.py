@@ -93,8 +93,9 @@ def folders_command(args: Cli[CaptionFoldersJob]) -> None:
     except (ValueError, OSError) as error:  # 1 is the status of pairs that changed
         print(for_terminal(f"caption: {error}"), file=sys.stderr)
         raise SystemExit(2) from None
-    print(for_terminal("\n".join(f"{pair.name}: {pair.text}" for pair in pairs if pair.state != "unchanged")))
-    print(f"{states_in_words(pairs)}\npage: {job.out}/{PAGE}\ncomment of a pull request: {job.out}/{COMMENT}")
+    lines = [f"{pair.name}: {pair.text}" for pair in pairs if pair.state != "unchanged"]
+    lines += [states_in_words(pairs), f"page: {job.out}/{PAGE}", f"comment of a pull request: {job.out}/{COMMENT}"]
+    print(for_terminal("\n".join(lines)))
     raise SystemExit(status_of(job, pairs))
 
 

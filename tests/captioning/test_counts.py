@@ -32,6 +32,10 @@ def test_every_preset_says_what_it_is_for_and_the_page_offers_each() -> None:
     options = re.findall(r'<option value="(\w+)" title="[^"]+">', page)
     assert set(options) == set(presets()) - {"everything"}
     assert all(preset.purpose.endswith(".") and preset.kinds for preset in presets().values())
+    for name in options:
+        counts = counts_of([name])
+        assert counts is not None
+        assert counts.kinds == set(presets()[name].kinds), name
 
 
 def test_names_add_up_and_the_largest_of_the_sizes_decides(tmp_path: Path) -> None:

@@ -100,7 +100,8 @@ class Counts:
 
 
 def counts_of(words: Sequence[str], names: Iterable[str] = (), files: bool = True) -> Counts | None:
-    """What counts by the names of presets, kinds and classes, by sizes, or by YAML files; None for everything.
+    """What counts by the names of presets, kinds and classes, by sizes, or by YAML files; None for everything. The name
+    of a preset and of a kind, ``layout``, is the preset.
 
     Args:
         names: classes of objects beyond the 80 of COCO.
@@ -117,13 +118,13 @@ def counts_of(words: Sequence[str], names: Iterable[str] = (), files: bool = Tru
     for word in words:
         if _SIZE.fullmatch(word):
             sizes.append(word)
-        elif word in get_args(Kind):
-            kinds.add(word)  # type: ignore[arg-type]
         elif word in presets() or (files and word.endswith((".yaml", ".yml"))):
             preset = presets().get(word) or load(CountsConfig, word)
             kinds |= set(preset.kinds)
             classes |= set(preset.classes)
             sizes += filter(None, [preset.smallest])
+        elif word in get_args(Kind):
+            kinds.add(word)  # type: ignore[arg-type]
         elif word in (object_names := {*COCO_NAMES, *names}):
             classes.add(word)
         else:
