@@ -26,9 +26,11 @@ _MAX_TILT = 0.25
 """Largest change of scale across the image."""
 _LIGHT_SIDE = 64
 """Longer side at which the light is fitted: it varies slowly, and noise averages out."""
-_CURVE, _CURVED, _EXACT = 2, 0.5, 0.15
-"""Number of terms of a curve of tones, the share of the other terms' error below which it is fitted, and the
-share of the median deviation: a camera or a program made it. It would also follow what changed."""
+_TERMS, _CURVED, _EXACT = (9, 12, 14), 0.5, 0.15
+"""Number of terms of the light, with those of other tones and with another saturation, and the shares of the error
+before and of the median deviation below which theirs must be: they would also follow what changed."""
+_STEADY = 0.008
+"""Error of the light that is none; of one above six times as much it does not matter how large it is."""
 _DARK = 0.02
 """Brightness in which noise prevails."""
 _BLOCK = 17
@@ -289,7 +291,8 @@ def _residual(before: np.ndarray, detail: np.ndarray, warp: np.ndarray) -> float
 
 def _even_light(before: np.ndarray, after: np.ndarray, valid: np.ndarray) -> np.ndarray:
     """The image before in the light of the image after: gain and offset of each channel, the gain linear over the image
-    and the offset quadratic, fitted robustly so that what changed does not count; or with a curve of tones."""
+    and the offset quadratic, fitted robustly so that what changed does not count; or with other tones
+    and another saturation."""
     height, width = after.shape[:2]
     scale = _LIGHT_SIDE / max(height, width)
     columns, rows = max(4, round(width * scale)), max(4, round(height * scale))
@@ -301,36 +304,49 @@ def _even_light(before: np.ndarray, after: np.ndarray, valid: np.ndarray) -> np.
     if used.sum() < 50:
         return before
     lit = np.empty_like(before)
+    first, second = (image.reshape(-1, 3)[used] for image in images)
     for channel in range(3):
-        source, target = (image[..., channel].ravel()[used] for image in images)
-        gain = brightness_ratio(float(np.median(source)), float(np.median(target)))
-        terms = _light_terms(source, *(axis[used] for axis in _axes(rows, columns)))
-        parameters, error = _fitted(terms[:, :-_CURVE], target, gain)
-        curve, other_error = _fitted(terms, target, gain)
+        target = second[:, channel]
+        gain = brightness_ratio(float(np.median(first[:, channel])), float(np.median(target)))
+        terms = _light_terms(first, channel, *(axis[used] for axis in _axes(rows, columns)))
+        parameters, errors, weights = _fitted(terms[:, : _TERMS[0]], target, gain, np.ones(len(target)))
         deviation = float(np.median(np.abs(target - np.median(target))))
-        if other_error < min(_CURVED * error, _EXACT * deviation):
-            parameters = curve
-        terms = _light_terms(before[..., channel].ravel(), *_axes(height, width))[:, : len(parameters)]
+        limit = _CURVED * _off(errors)
+        # What changed would alone give a saturation: it is fitted where the light before it agrees.
+        for count, start in zip(_TERMS[1:], (np.ones(len(target)), weights), strict=True):
+            others, errors, _ = _fitted(terms[:, :count], target, gain, start)
+            if _off(errors) < limit and np.median(errors) < _EXACT * deviation:
+                parameters, limit = others, _off(errors)
+        terms = _light_terms(before.reshape(-1, 3), channel, *_axes(height, width))[:, : len(parameters)]
         lit[..., channel] = (terms @ parameters).reshape(height, width)
     return lit.clip(0, 1)
 
 
-def _fitted(terms: np.ndarray, target: np.ndarray, gain: float) -> tuple[np.ndarray, float]:
-    """Parameters of the terms (N, M) that give a channel (N,), robustly, and the median error."""
-    weights = np.ones(len(target))
+def _fitted(
+    terms: np.ndarray, target: np.ndarray, gain: float, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Parameters of the terms (N, M) that give a channel (N,), robustly, from these weights on; errors and weights."""
     for _ in range(12):
-        # The ridge draws the gain to the ratio of the medians: in a plain image it would follow the noise, to 0.
-        ridge = (1e-2 + 1e-3 * weights.sum()) * np.diag([1, 1, 1, *[1e-3] * (terms.shape[1] - 3)])
+        # The ridge draws the gain to the ratio of the medians: in a plain image it would follow the noise, to 0. In a
+        # grey one saturation cannot be told.
+        ridge = (1e-2 + 1e-3 * weights.sum()) * np.diag([1, 1, 1, *[1e-3] * 9, 0.1, 0.1][: terms.shape[1]])
         gram = terms.T @ (weights[:, None] * terms) + ridge
         parameters = np.linalg.solve(gram, terms.T @ (weights * target) + gain * ridge[0])
         errors = np.abs(terms @ parameters - target)
-        spread = max(1.4826 * float(np.median(errors)), 0.008)
+        spread = max(1.4826 * float(np.median(errors)), _STEADY)
         weights = np.clip(1 - (errors / (3 * spread)) ** 2, 0, None) ** 2  # Tukey's biweight
-    return parameters, float(np.median(errors))
+    return parameters, errors, weights
 
 
-def _light_terms(values: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    curve = values * values, values**3
+def _off(errors: np.ndarray) -> float:
+    """Mean of the errors that are more than none, each clipped."""
+    return float(np.clip(errors - _STEADY, 0, 5 * _STEADY).mean())
+
+
+def _light_terms(colours: np.ndarray, channel: int, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Of colours (N, 3); for the last, see :data:`_TERMS`."""
+    values, other, third = (colours[:, (channel + step) % 3] for step in range(3))
+    curve = values**0.5, values * values, values**3, other - values, third - values
     return np.stack([values, values * x, values * y, np.ones_like(x), x, y, x * x, y * y, x * y, *curve], axis=1)
 
 

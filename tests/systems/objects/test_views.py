@@ -3,6 +3,7 @@ that moves before a camera that stands still."""
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import cv2
@@ -24,10 +25,18 @@ KINDS = {
     "other size": lambda image: cv2.resize(image, None, fx=0.7, fy=0.7, interpolation=cv2.INTER_AREA),
     "JPEG": lambda image: cv2.imdecode(cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 30])[1], 1),
 }
+
+
+def saturated(factor: float, image: np.ndarray) -> np.ndarray:
+    grey = image @ [[0.299], [0.587], [0.114]]
+    return (grey + factor * (image - grey)).clip(0, 1)
+
+
 TONES = {
     "gamma 0.5": lambda image: image**0.5,
     "gamma 2": lambda image: image**2,
     "blue gamma 1.8": lambda image: image ** [1, 1, 1.8],
+    **{f"saturation {factor}": partial(saturated, factor) for factor in (0.5, 0.75, 1.25, 1.6)},
 }
 
 
