@@ -116,6 +116,9 @@ def align(before: np.ndarray, after: np.ndarray, tolerance: float) -> Alignment:
     warped, valid = warped_to(before, warp, after.shape[:2])
     lit = _even_light(warped, after, valid)
     still = _stands_still(before, after)
+    if still is None and matches is not None and view_of(matches):  # corners could not be followed so far
+        source, target = matches
+        still = _are_still(source, cv2.perspectiveTransform(target[:, None], scaling(before, after))[:, 0], after.shape)
     if still:  # for speed: flow finds nothing there that moved, of none of 78 real pairs
         return Alignment(warped, lit, warp, valid, 0.0, True, True, None, matches)
     flow, moved, shift, sure = _parallax(lit, after, valid, tolerance)
@@ -187,11 +190,15 @@ def _stands_still(before: np.ndarray, after: np.ndarray) -> bool | None:
     followed = returned & (np.asarray(seen) & np.asarray(seen_again)).ravel().astype(bool)
     if followed.sum() < max(_MIN_MATCHES, _MIN_FOLLOWED * len(followed)):
         return None
-    stayed = np.linalg.norm(there - corners, axis=-1).ravel()[followed] < 1
+    return _are_still(corners[followed][:, 0], there[followed][:, 0], after.shape)
+
+
+def _are_still(points: np.ndarray, others: np.ndarray, size: tuple[int, ...]) -> bool | None:
+    """Whether points (N, 2) are where they were, all but those of what moved; None if nobody can tell."""
+    stayed = np.linalg.norm(others - points, axis=-1) < 1
     if stayed.mean() >= _STILL:
         return True
-    moved = stayed.mean() <= 1 - _STILL and _spread(corners[followed][~stayed], after.shape[:2]) >= _BESIDE
-    return False if moved else None
+    return False if stayed.mean() <= 1 - _STILL and _spread(points[~stayed], size) >= _BESIDE else None
 
 
 def _warp(before: np.ndarray, after: np.ndarray, matches: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray:

@@ -107,3 +107,39 @@ def test_what_another_place_of_the_camera_uncovers_is_no_change(back: str, front
     before, *afters = (from_beside(*images, *shift) for shift in ((0, 0), (6, 14), (10, 30), (20, 50)))
     described = ObjectsCaptioner(ObjectsConfig(detector="none", text=False)).describe([before] * len(afters), afters)
     assert "changed" not in [description.verdict for description in described]
+
+
+def from_nearer(back: np.ndarray, fronts: list[np.ndarray], step: float) -> np.ndarray:
+    """Things before a picture, from ``step`` of the way to it: what is near grows more, and moves out of the view."""
+    height, width = 300, 400
+    middle = np.array([width / 2, height / 2])
+
+    def grown(image: np.ndarray, distance: float) -> np.ndarray:
+        scale = distance / (distance - step)
+        warp = np.column_stack([scale * np.eye(2), (1 - scale) * middle])
+        return cv2.warpAffine(image, warp, (width, height), borderMode=cv2.BORDER_REFLECT)
+
+    view = grown(cv2.resize(back, (width, height)), 1.0)
+    for front, centre, distance in zip(fronts, [(70, 180), (320, 210), (190, 230)], [0.9, 0.7, 0.6], strict=True):
+        mask = cv2.ellipse(np.zeros((height, width), np.uint8), centre, (45, 70), 0, 0, 360, 1, -1)
+        thing = grown(cv2.resize(front, (width, height)), distance)
+        view = np.where(grown(mask, distance)[..., None] > 0, thing, view)
+    return view
+
+
+def test_what_grows_as_the_camera_comes_nearer_is_no_change() -> None:
+    pictures, alleged = [PICTURES[name] for name in TEXTURED], 0
+    for index, back in enumerate(pictures):
+        fronts = [pictures[(index + step) % len(pictures)] for step in (3, 7, 11)]
+        before = from_nearer(back, fronts, 0.0)
+        after = 0.85 * cv2.GaussianBlur(from_nearer(back, fronts, 0.2), (0, 0), 1.2)  # in motion, in other light
+        comparison = compare(before, after.astype(np.uint8))
+        alleged += comparison.comparable and bool(comparison.regions) and not comparison.moved
+    assert alleged <= 0.1 * len(TEXTURED)
+
+
+@pytest.mark.parametrize("pair", [("fruit_014", "fruit_028"), ("fruit_014", "fruit_100"), ("road_00208", "road_00260")])
+def test_things_that_moved_over_a_plain_ground_are_no_moving_camera(pair: tuple[str, str]) -> None:
+    comparison = compare(*(PICTURES[name] for name in pair))
+    assert comparison.regions
+    assert not comparison.moved
