@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 
 from idc.captioning.contract import Claim, ClaimKind
-from idc.systems.objects.claims import ComparedPair, Instance
+from idc.systems.objects.claims import ComparedPair
 from idc.systems.objects.comparison import CAME
 from idc.systems.objects.geometry import Box, box_area, box_cover, rounded_box
+from idc.systems.objects.instances import Instance
 from idc.systems.objects.wording import LINE, MIXED, REGION
 
 _CLEAR = 1.3

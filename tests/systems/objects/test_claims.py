@@ -12,7 +12,7 @@ from sklearn.datasets import load_sample_image
 from idc.captioning.contract import Claim, Description
 from idc.captioning.objects_config import ObjectsConfig
 from idc.metrics.change_types import says_no_change
-from idc.systems.objects import claims as claims_module
+from idc.systems.objects import instances as instances_module
 from idc.systems.objects.captioner import ObjectsCaptioner
 from idc.systems.objects.detectors import Detections
 from idc.systems.objects.geometry import box_cover, box_iou
@@ -225,6 +225,27 @@ def test_what_a_car_of_its_kind_covers_or_uncovers_has_neither_gone_nor_appeared
     assert {kind for kind, *_ in facts(described(after, before))} == {"changed"}
 
 
+class WholeDetector(ColourDetector):
+    """Names disks alone, no parts of them."""
+
+    def _detect(self, image: np.ndarray, view: int) -> Detections:
+        boxes, names, scores = super()._detect(image, view)
+        sides = boxes[:, 2:] - boxes[:, :2]
+        whole = [index for index, (width, height) in enumerate(sides) if 0.9 < width / height < 1.1]
+        return Detections(boxes[whole], tuple(names[index] for index in whole), scores[whole])
+
+
+@pytest.mark.parametrize("side", range(4))
+def test_what_is_half_hidden_has_neither_gone_nor_appeared(side: int) -> None:
+    before = np.rot90(scene(("blue", MIDDLE), radius=60), side).copy()
+    width = before.shape[1]
+    after = before.copy()
+    after[:, : width // 2] = np.rot90(scene(), side)[:, : width // 2]
+    after[60:180, width // 2 - 75 : width // 2] = (235, 210, 40)  # where the disk's centre is in each of them
+    for images, kind in (((before, after), "gone"), ((after, before), "appeared")):
+        assert (kind, "person") not in [fact[:2] for fact in facts(described(*images, WholeDetector()))]
+
+
 def test_a_region_inside_an_object_that_stayed_is_said_to_be_at_it() -> None:
     before = scene(("blue", MIDDLE), radius=70)
     after = with_disk(before, 170, 110, (235, 210, 40), 14)
@@ -329,10 +350,10 @@ def test_what_is_gone_from_a_picture_on_a_screen_is_named() -> None:
 def test_of_too_many_detections_the_surest_are_merged() -> None:
     places = [(float(x), float(y)) for x in range(0, 900, 30) for y in range(0, 900, 30)]
     boxes = [
-        claims_module._Detection(1 - at / 2000, "car", 0, (x, y, x + 9, y + 9)) for at, (x, y) in enumerate(places)
+        instances_module._Detection(1 - at / 2000, "car", 0, (x, y, x + 9, y + 9)) for at, (x, y) in enumerate(places)
     ]
-    merged = claims_module._merged(boxes[::-1], ())
-    assert [item.box[:2] for item in merged] == places[: claims_module._MOST_DETECTIONS]
+    merged = instances_module._merged(boxes[::-1], ())
+    assert [item.box[:2] for item in merged] == places[: instances_module.MOST_DETECTIONS]
 
 
 BOX = (10, 20, 30, 40)
