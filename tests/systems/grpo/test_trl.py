@@ -20,6 +20,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from benchmarks.tiny_vlm import processor_of
 from idc.data.images import decode_image
 from idc.data.schema import IMAGE
 from idc.data.store import iter_rows
@@ -28,7 +29,6 @@ from idc.systems.grpo.config import GrpoJob
 from idc.systems.grpo.task import GrpoTask
 from tests.systems.adpo.small import TRAIN, WHOLE, moved, pairs_folder
 from tests.systems.grpo.small import VOWELS, drawn, grpo_job, task_and_batch
-from tests.vlm.models import processor_of
 
 PAIRS, GROUP, LONGEST = 4, 4, 6
 REWARDS = {**VOWELS, "tests.systems.grpo.test_trl:words": 0.5}
