@@ -87,7 +87,7 @@ class TrlStep(Step):
         self.trainer.current_gradient_accumulation_steps = 1
         task.model.train()
 
-    def _reward(self, name: str) -> Callable[..., list[float]]:
+    def _reward(self, name: str) -> Callable[..., Any]:
         function = self.task.policy.rewards.functions[name]
 
         def reward(completions: Any, row: Any, **_: Any) -> list[float]:
