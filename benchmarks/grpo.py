@@ -37,7 +37,7 @@ class GrpoBenchmark(ConfigModel):
     """Timed steps of each, after one warm-up."""
 
 
-class Step:
+class RewardedStep:
     """A step of ours: samples from the folder, draws, rewards, update."""
 
     def __init__(self, config: GrpoBenchmark, job: GrpoJob, task: GrpoTask, dataset: DrawnDialogues) -> None:
@@ -63,7 +63,7 @@ class Step:
         self.logs.append(logs)
 
 
-class TrlStep(Step):
+class TrlStep(RewardedStep):
     """The same by TRL."""
 
     def __init__(self, config: GrpoBenchmark, job: GrpoJob, task: GrpoTask, dataset: DrawnDialogues) -> None:
@@ -119,7 +119,7 @@ class TrlStep(Step):
         self.optimizer.zero_grad()
 
 
-def steps_of(config: GrpoBenchmark) -> dict[str, Step]:
+def steps_of(config: GrpoBenchmark) -> dict[str, RewardedStep]:
     from idc.rewards.rewards import Rewards, training_rows
     from idc.systems.grpo.config import GrpoJob
     from idc.systems.grpo.data import DrawnDialogues
@@ -130,8 +130,8 @@ def steps_of(config: GrpoBenchmark) -> dict[str, Step]:
     job = load(GrpoJob, "jobs/configs/grpo/small.yaml", {"pairs": config.pairs, "train.batch_size": config.batch})
     base = find_base(job.base)
     rewards = Rewards(job.rewards, training_rows([job.pairs]))
-    steps: dict[str, Step] = {}
-    for name, kind in {"ours": Step, "TRL": TrlStep}.items():
+    steps: dict[str, RewardedStep] = {}
+    for name, kind in {"ours": RewardedStep, "TRL": TrlStep}.items():
         task = GrpoTask(job, load_model(base.folder, job.base), base.family, rewards)
         steps[name] = kind(config, job, task, DrawnDialogues(job, job.pairs, 0, Chat(base.family)))
     return steps
