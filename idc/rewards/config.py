@@ -58,7 +58,7 @@ class RewardSettings(ConfigModel):
     cut). longest: the longest possible answer, the same for all (Dr. GRPO): long and short answers learn alike."""
     kl: float = Field(0.0, ge=0)  # beta
     """Weight of the divergence from the model at the start of the training, by the estimator k3: exp(d) - d - 1 of each
-    token, d = log p_ref - log p. 0: none, and no reference."""
+    token, d = log p_ref - log p, not times rho, as TRL has it by default. 0: none, and no reference."""
     updates: int = Field(1, ge=1)  # mu
     """Optimizer steps with the same captions; train.steps counts them all."""
 

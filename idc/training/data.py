@@ -130,13 +130,17 @@ class Loader:
     Args:
         dataset: the training split; with ``loader_processes`` it and ``collate`` are pickled.
         collate: makes a batch of a list of samples.
+        updates: optimizer steps in a row that get the same samples.
     """
 
-    def __init__(self, dataset: Dataset, collate: Collate, train: TrainConfig, rank: int = 0, world_size: int = 1):
+    def __init__(
+        self, dataset: Dataset, collate: Collate, train: TrainConfig, rank: int = 0, world_size: int = 1,
+        updates: int = 1,
+    ):  # fmt: skip
         if len(dataset) == 0:
             raise ValueError("the training split has no samples")
         self.dataset, self.collate, self.train = dataset, collate, train
-        self.rank, self.world_size = rank, world_size
+        self.rank, self.world_size, self.updates = rank, world_size, updates
         self.batch_size, self.step_size = train.micro_batch_size, train.batch_size
         self.group_by_length = train.group_by_length
         if self.batch_size % world_size:
@@ -148,7 +152,9 @@ class Loader:
 
     def samples(self, micro_step: int) -> list[Sample]:
         """(index, epoch) of this rank's samples in micro-batch ``micro_step`` of the run."""
-        start, size = micro_step * self.batch_size, self.batch_size // self.world_size
+        step, part = divmod(micro_step, self.train.grad_accumulation)
+        start = step // self.updates * self.step_size + part * self.batch_size
+        size = self.batch_size // self.world_size
         if self.group_by_length:
             positions = range(start + self.rank, start + self.batch_size, self.world_size)
         else:

@@ -32,6 +32,7 @@ class Parts:
         artifact: arguments of :func:`idc.training.artifact.write_artifact`; called on rank 0 at the end.
         weights: prefix of the names whose weights the artifact has, without it.
         limit: validation samples, at most.
+        updates: of :class:`idc.training.data.Loader`.
     """
 
     task: Task
@@ -41,6 +42,7 @@ class Parts:
     artifact: Callable[[], dict[str, Any]]
     weights: str = ""
     limit: int | None = None
+    updates: int = 1
 
 
 class System(Generic[JobT]):
@@ -62,7 +64,7 @@ class System(Generic[JobT]):
         rank, world_size = context.rank, context.world_size
         size = max(1, job.train.micro_batch_size // world_size)
         loaders = Loaders(
-            Loader(parts.training, parts.collate, job.train, rank, world_size),
+            Loader(parts.training, parts.collate, job.train, rank, world_size, parts.updates),
             None
             if parts.validation is None
             else EvalLoader(parts.validation, size, rank, world_size, parts.collate, parts.limit),

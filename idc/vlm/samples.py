@@ -246,9 +246,11 @@ def loaders_of(
     family: Family,
     context: Context,
     collate: Callable[..., Batch] = collate_samples,
+    updates: int = 1,
 ) -> Loaders:
     """Loaders of these samples, all of which are encoded once here; an epoch is one pass over all ``parts``, whose
-    order is part of the seed. A ValueError names the first row that cannot be used."""
+    order is part of the seed; ``updates``: see :class:`idc.training.data.Loader`. A ValueError names the first row that
+    cannot be used."""
     every = [*parts.values(), *([] if validation is None else [validation])]
     longest = max(part.check(context.rank, context.world_size) for part in every)
     longest = max(context.all_gather_object(longest))
@@ -259,7 +261,7 @@ def loaders_of(
     training = mixture_of(parts, job.train.seed)
     of_family = partial(collate, family=family)
     size = max(1, job.train.micro_batch_size // context.world_size)
-    train = Loader(training, of_family, job.train, context.rank, context.world_size)
+    train = Loader(training, of_family, job.train, context.rank, context.world_size, updates)
     if validation is None:
         return Loaders(train)
     limit = job.validation_samples

@@ -110,7 +110,7 @@ def test_every_package_that_is_imported_is_a_dependency() -> None:
     assert imported("idc") - {"deepspeed", "rapidocr", "rasterio"} <= base
     assert imported("jobs") <= base
     assert imported("serve") <= base | serve
-    assert imported("cluster") | imported("benchmarks") <= base | serve | {"deepspeed", "playwright"}
+    assert imported("cluster") | imported("benchmarks") <= base | serve | {"deepspeed", "playwright", "trl", "datasets"}
 
 
 MODULES = {"cv2": "opencv-python-headless", "PIL": "pillow", "yaml": "PyYAML", "sklearn": "scikit-learn",

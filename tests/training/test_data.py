@@ -146,6 +146,16 @@ def test_a_step_has_the_same_samples_however_it_is_cut(name: str) -> None:
     assert len({tuple(step) for step in whole}) == 20
 
 
+def test_updates_in_a_row_get_the_micro_batches_of_one_step() -> None:
+    """Of two ranks, each of two micro-batches of a step; resumed in the middle too."""
+    train = TrainConfig(steps=1, batch_size=8, grad_accumulation=2)
+    for rank in range(2):
+        once, twice = (Loader(Numbers(20), collate, train, rank, 2, updates) for updates in (1, 2))
+        expected = [once.samples(number) for step in (0, 0, 1, 1, 2, 2) for number in (2 * step, 2 * step + 1)]
+        assert [twice.samples(number) for number in range(12)] == expected
+        assert [sample[:2] for sample in take(twice, 2, start=4)] == [*expected[4], *expected[5]]
+
+
 def test_grouping_orders_the_windows_of_an_epoch_by_length() -> None:
     """1000 samples in steps of 16: every epoch has all of them, and a step's lengths are close together."""
     data = Sentences(1000)

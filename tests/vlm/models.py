@@ -1,4 +1,4 @@
-"""Small models of each family, made once per test process; transformers' own processors of the families."""
+"""Small models of each family."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from idc.vlm.base import FoundBase, find_base, load_model
 from idc.vlm.config import FAMILIES, BaseConfig
 
 if TYPE_CHECKING:
-    from idc.vlm.family import Family
+    pass
 
 
 TEXTS = (
@@ -49,33 +49,3 @@ def model(kind: str) -> Any:
 def picture(seed: int, height: int = 64, width: int = 64) -> np.ndarray:
     """An image uint8 (H, W, 3)."""
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
-
-
-def without_videos(processor: str) -> Any:
-    """Transformers' class of a processor, without its video part, which needs torchvision."""
-    import transformers
-
-    theirs: Any = getattr(transformers, processor)
-
-    class ImagesOnly(theirs):  # type: ignore[misc]
-        def check_argument_for_proper_class(self, argument: str, value: Any) -> Any:
-            return None if argument == "video_processor" else super().check_argument_for_proper_class(argument, value)
-
-    return ImagesOnly
-
-
-def processor_of(family: Family) -> Any:
-    """Transformers' processor of a family, without its video part."""
-    name = {"qwen2_5_vl": "Qwen2_5_VLProcessor", "qwen3_vl": "Qwen3VLProcessor", "internvl": "InternVLProcessor",
-            "llava_onevision": "LlavaOnevisionProcessor"}[family.name]  # fmt: skip
-    more: dict[str, Any] = {}
-    vision = family.config.vision_config
-    if family.name == "llava_onevision":
-        more = {"num_image_tokens": (vision.image_size // vision.patch_size) ** 2}
-        more["vision_feature_select_strategy"] = family.config.vision_feature_select_strategy
-    if family.name == "internvl":
-        more = {"image_seq_length": family.config.image_seq_length}
-    template = family.tokenizer.chat_template
-    return without_videos(name)(
-        image_processor=family.images, tokenizer=family.tokenizer, video_processor=None, chat_template=template, **more
-    )

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.tiny_vlm import processor_of
 from idc.data.schema import IMAGE, Turn
 from idc.vlm.base import read_family
 from idc.vlm.chat import Chat, EncodedDialogue, caption_turns, with_default_turns
@@ -22,7 +23,7 @@ from idc.vlm.families import family_class
 from idc.vlm.family import Family
 from idc.vlm.samples import DialogueSamples
 from tests.vlm.folders import CAPTIONS, samples
-from tests.vlm.models import every_family, found, processor_of, tiny_folder
+from tests.vlm.models import every_family, found, tiny_folder
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
 NAMED_TOKENS = {

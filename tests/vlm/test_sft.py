@@ -17,7 +17,7 @@ from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
-from benchmarks.tiny_vlm import TinyConfig, make_tiny
+from benchmarks.tiny_vlm import TinyConfig, make_tiny, without_videos
 from idc.config import load
 from idc.data.images import encode_png
 from idc.systems.sft.captioner import load_captioner
@@ -35,7 +35,7 @@ from idc.vlm.system import SftTask
 from idc.vlm.tuning import find_tuned, group_of, load_adapter, load_found, merge_adapter, write_tuned
 from tests.vlm.artifacts import TEXT, speaking_folder
 from tests.vlm.folders import samples, write_pairs
-from tests.vlm.models import TEXTS, found, model, picture, tiny_folder, without_videos
+from tests.vlm.models import TEXTS, found, model, picture, tiny_folder
 
 PARTS = {"tower": {"lr": 1e-3}, "projector": {"lr": 1e-3}}
 TUNES: dict[str, dict[str, Any]] = {

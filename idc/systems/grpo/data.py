@@ -78,7 +78,7 @@ def make_loaders(job: GrpoJob, family: Family, context: Context) -> Loaders:
     folders = (job.pairs, *job.more_pairs)
     parts = {path: DrawnDialogues(job, path, number, chat) for number, path in enumerate(folders)}
     validation = DialogueSamples(job.pairs, "val", chat, job.prompt, job.train.seed, validation=True)
-    return loaders_of(job, parts, validation, family, context, collate_drawn)
+    return loaders_of(job, parts, validation, family, context, collate_drawn, job.updates)
 
 
 def collate_drawn(samples: Sequence[DrawnSample | TuningSample], family: Family) -> Batch:

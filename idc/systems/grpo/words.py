@@ -148,7 +148,7 @@ def _build(start: Artifact, job: WordsJob, context: Context) -> Parts:
         }
 
     training = mixture_of(parts, job.train.seed)
-    return Parts(task, training, validation, collate, described, "net.", job.validation_pairs)
+    return Parts(task, training, validation, collate, described, "net.", job.validation_pairs, job.updates)
 
 
 def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:

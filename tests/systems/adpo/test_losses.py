@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from benchmarks.tiny_vlm import processor_of
 from idc.data.images import decode_image
 from idc.systems.adpo.task import PreferenceTask, draw_candidates
 from idc.vision.pair_encoder.model import PairEncoder
@@ -30,7 +31,6 @@ from tests.systems.adpo.small import (
     pairs_folder,
     task_of,
 )
-from tests.vlm.models import processor_of
 
 
 def prepared(pairs: Path, kind: str = KIND, **settings: Any) -> tuple[PreferenceTask, dict[str, Any]]:

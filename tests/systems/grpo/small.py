@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from idc.config import load
+from idc.rewards.policy import Answers
 from idc.rewards.rewards import Rewards, Row, training_rows
 from idc.systems.grpo.config import GrpoJob
 from idc.systems.grpo.data import collate_drawn, make_loaders
@@ -36,10 +37,18 @@ def grpo_job(kind: str, pairs: Path | str, **settings: Any) -> GrpoJob:
     return load(GrpoJob, None, {**values, **settings})
 
 
-def task_and_batch(job: GrpoJob, kind: str, run: Path, epoch: int = 0) -> tuple[GrpoTask, dict[str, Any]]:
+def task_and_batch(
+    job: GrpoJob, kind: str, run: Path, epoch: int = 0, count: int = 4
+) -> tuple[GrpoTask, dict[str, Any]]:
     torch.manual_seed(0)
     model = load_model(found(kind).folder, BaseConfig(source=job.base.source))
     task = GrpoTask(job, model, found(kind).family, Rewards(job.rewards, training_rows([job.pairs])))
     dataset = make_loaders(job, found(kind).family, LocalContext(run)).train.dataset
-    samples = [dataset.get(index, epoch) for index in range(4)]
-    return task, {**collate_drawn(samples, found(kind).family), "num_samples": 4}
+    samples = [dataset.get(index, epoch) for index in range(count)]
+    return task, {**collate_drawn(samples, found(kind).family), "num_samples": count}
+
+
+def drawn(task: GrpoTask, batch: dict[str, Any]) -> Answers:
+    """The answers of the task's next step."""
+    with torch.no_grad():
+        return task._sample(batch, task.encode(batch), False)

@@ -17,17 +17,12 @@ from idc.vlm import policy
 from idc.vlm.batch import collate_encoded, encode_images, prompt_sample, with_answers
 from idc.vlm.logps import token_log_probabilities
 from tests.systems.adpo.small import KIND, VISION_TOO, WHOLE, moved, pairs_folder
-from tests.systems.grpo.small import grpo_job, task_and_batch, vowels
+from tests.systems.grpo.small import drawn, grpo_job, task_and_batch, vowels
 
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pairs_folder(tmp_path_factory.mktemp("data") / "pairs", sizes=[(64, 64)])
-
-
-def drawn(task: GrpoTask, batch: dict[str, Any]) -> Answers:
-    with torch.no_grad():
-        return task._sample(batch, task.encode(batch), False)
 
 
 def naive_loss(task: GrpoTask, batch: dict[str, Any], answers: Answers, reference: Any = None) -> Tensor:
