@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 ClaimKind = Literal["appeared", "gone", "moved", "replaced", "changed"]
@@ -43,6 +43,8 @@ class Claim:
         confidence: in [0, 1].
         before, after: what it was and became, where that says more: the words that were read, the names of the replaced
             and the replacing thing, the colours of a region.
+        page: its number, from 1, in the document after; in the one before for what is gone with its page; None for
+            images.
     """
 
     kind: ClaimKind
@@ -54,6 +56,7 @@ class Claim:
     confidence: float
     before: str | None = None
     after: str | None = None
+    page: int | None = field(default=None, kw_only=True)
 
 
 def json_able(records: Sequence[Region | Claim] | None) -> list[dict[str, Any]] | None:

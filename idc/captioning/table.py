@@ -52,7 +52,7 @@ _REGION = [("box", pa.list_(pa.int32())), ("share", pa.float64()), ("position", 
 _BOX = pa.list_(pa.int32())
 _CLAIM = [("kind", pa.string()), ("object", pa.string()), ("count", pa.int32()), ("where", pa.string()),
           ("box_before", _BOX), ("box_after", _BOX), ("confidence", pa.float64()), ("before", pa.string()),
-          ("after", pa.string())]  # fmt: skip
+          ("after", pa.string()), ("page", pa.int32())]  # fmt: skip
 SCHEMA = pa.schema(
     [
         pa.field("row", pa.int64(), False),  # its number in the input, from 0
@@ -79,7 +79,7 @@ SCHEMA = pa.schema(
     ]
 )
 
-_VERSION = 9
+_VERSION = 10
 """Incremented when the same input and settings would give other rows."""
 
 

@@ -27,6 +27,7 @@ from idc.systems.objects.geometry import (
     shifted_box,
     slices_of,
 )
+from idc.systems.objects.known_words import KnownReader, KnownWords
 from idc.systems.objects.pixel_changes import (
     Move,
     clusters_of,
@@ -92,7 +93,12 @@ class _Cluster(NamedTuple):
 
 
 def exact_changes(
-    before: np.ndarray, after: np.ndarray, canvas: PairCanvas, read_text: bool = True, counts: Counts | None = None
+    before: np.ndarray,
+    after: np.ndarray,
+    canvas: PairCanvas,
+    read_text: bool = True,
+    counts: Counts | None = None,
+    known: KnownWords | None = None,
 ) -> Description:
     """Compare two images of any sizes pixel by pixel.
 
@@ -100,6 +106,7 @@ def exact_changes(
         canvas: of these images, :func:`~idc.systems.objects.canvas.canvas_of`.
         read_text: whether words are read, by the extra ``text``.
         counts: what counts as a change.
+        known: the words, which are then not read.
 
     Returns:
         The most telling claims first, and the largest of the regions, parts of the image after that differ; the change
@@ -108,7 +115,7 @@ def exact_changes(
     started = time.thread_time()
     repainted = canvas.repainted
     different = different_pixels(repainted.before, canvas.after)
-    reader = WordReader(read_text)
+    reader = WordReader(read_text) if known is None else KnownReader(known.stayed, canvas)
     said = [_strip_claim((before, after)[strip.side], strip, reader) for strip in canvas.strips[:_MOST_LISTED]]
     unmoved, moves = unmoved_pixels(repainted.before, canvas.after, different)
     labels, boxes = clusters_of(unmoved)
@@ -136,7 +143,9 @@ def exact_changes(
     for move, row in rows.items():
         changes += _move_claims(move, row, canvas)
     said += [(_on_images(claim, canvas), clause) for claim, clause in changes]
+    said += known.changed if known else []
     said.sort(key=lambda entry: _rank(entry[0]))
+    said += known.moved if known else []
     claims, left_out = counted([claim for claim, _ in said], counts, after.shape, drawn=True)
     boxes = [colour.box for colour in repainted.colours] + [cluster.box for cluster in clusters[:listed]]
     boxes += [move.after for move in moves]
