@@ -108,15 +108,15 @@ class ObjectsCaptioner(Captioner):
         if self._config.mode != "exact" and (text := dead_frame(before, after)):
             difference = np.abs(thumbnail(before) - thumbnail(after)).mean(axis=2) / 255 if change_map else None
             return _undecided(text, difference, "one of the images shows nothing")
-        canvas, known, region = None, None, region_of_interest
+        canvas, texts, region = None, None, region_of_interest
         if options.words is not None:
-            known = compared_words(*options.words, before, after, region)
-            region = known.region_of_interest(region, after.shape)
+            texts = compared_words(*options.words, before, after, region)
+            region = texts.region_of_interest(region, after.shape)
         if self._config.mode != "photographs":
             make_canvas = canvas_of if self._config.mode == "exact" else exact_canvas
             canvas = make_canvas(before, after, region)
         if canvas is not None:
-            description = exact_changes(before, after, canvas, self._text, options.counts, known)
+            description = exact_changes(before, after, canvas, self._text, options.counts, texts)
             description = self._with_pictures(description, before, after, options.counts)
             return description if change_map else replace(description, change_map=None)
         (first, gain), (second, other_gain) = (exposed(_reduced(image)) for image in (before, after))

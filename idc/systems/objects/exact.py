@@ -98,7 +98,7 @@ def exact_changes(
     canvas: PairCanvas,
     read_text: bool = True,
     counts: Counts | None = None,
-    known: KnownWords | None = None,
+    texts: KnownWords | None = None,
 ) -> Description:
     """Compare two images of any sizes pixel by pixel.
 
@@ -106,7 +106,7 @@ def exact_changes(
         canvas: of these images, :func:`~idc.systems.objects.canvas.canvas_of`.
         read_text: whether words are read, by the extra ``text``.
         counts: what counts as a change.
-        known: the words, which are then not read.
+        texts: the words, which are then not read.
 
     Returns:
         The most telling claims first, and the largest of the regions, parts of the image after that differ; the change
@@ -115,7 +115,7 @@ def exact_changes(
     started = time.thread_time()
     repainted = canvas.repainted
     different = different_pixels(repainted.before, canvas.after)
-    reader = WordReader(read_text) if known is None else KnownReader(known.stayed, canvas)
+    reader = WordReader(read_text) if texts is None else KnownReader(texts.stayed, canvas)
     said = [_strip_claim((before, after)[strip.side], strip, reader) for strip in canvas.strips[:_MOST_LISTED]]
     unmoved, moves = unmoved_pixels(repainted.before, canvas.after, different)
     labels, boxes = clusters_of(unmoved)
@@ -143,9 +143,9 @@ def exact_changes(
     for move, row in rows.items():
         changes += _move_claims(move, row, canvas)
     said += [(_on_images(claim, canvas), clause) for claim, clause in changes]
-    said += known.changed if known else []
+    said += texts.changed if texts else []
     said.sort(key=lambda entry: _rank(entry[0]))
-    said += known.moved if known else []
+    said += texts.moved if texts else []
     claims, left_out = counted([claim for claim, _ in said], counts, after.shape, drawn=True)
     boxes = [colour.box for colour in repainted.colours] + [cluster.box for cluster in clusters[:listed]]
     boxes += [move.after for move in moves]
