@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from idc.captioning.apply import Fault, Pixels, described_frames
+from idc.captioning.apply import Fault, Pixels, decode_pair, described_frames
 from idc.data.decoder_process import DecoderProcess
 from idc.data.frames import has_frames
 from idc.data.images import MAX_PIXELS, ImageError, decode_image, num_pixels
+from idc.data.pdf import is_pdf
 from serve.backend import EncodedPair, RequestDialogue, TextCallback
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ class Decoders:
         try:
             if pair.georeferenced:
                 pixels, grid = await self._in_process(decode_geotiffs, pair.before, pair.after, self._max_pixels)
+            elif is_pdf(pair.before) and is_pdf(pair.after):
+                documents = await self._in_process(decode_pair, pair.before, pair.after, None, self._max_pixels)
+                if isinstance(documents, Fault):
+                    return DecodedPair(documents, pair.dialogue)
+                pixels = documents
             else:
                 before = await self._image(pair.before, alpha=True)
                 role = "after"

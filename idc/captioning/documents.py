@@ -23,7 +23,7 @@ from idc.systems import untrained_captioner, untrained_name
 
 _ALIKE = 0.5
 """Similarity from which two pages are two versions of one; pages of different texts in one layout have 0.3."""
-_MOST_DESCRIBED, _SECONDS = 100, 120.0
+_MOST_DESCRIBED, _SECONDS = 100, 60.0
 """Pages that are looked at closely, and processor time after which no other one is; how many differ besides is said."""
 _MOST_SAID = 20
 """Changed pages of which the text has a sentence."""

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from pypdfium2 import PdfDocument, PdfPage
 
 MOST_PAGES = 1000
-"""Pages of a document that is read: ten seconds for a thousand of text."""
-_SCALE, _PAGE_PIXELS = 2.0, 8_000_000
+"""Pages of a document that is read: twenty seconds of a core for a thousand of text."""
+_SCALE, PAGE_PIXELS = 2.0, 8_000_000
 """Pixels for a point, 1/72 inch, as far as a page has not more pixels: an A2 sheet has as many."""
-_DOCUMENT_SECONDS, _PAGE_SECONDS = 90.0, 20.0
+_DOCUMENT_SECONDS, _PAGE_SECONDS = 45.0, 20.0
 """Most processor time for all pages, and for one that is looked at closely."""
 _MEMORY = 3 * 2**30
 """Of the process, in bytes of addresses, half of which libraries take for themselves."""
@@ -34,6 +34,9 @@ _INK, _BINS = (32, 24), 512
 """Rows and columns at which pages are compared to pair them, and the length of their vector of words."""
 _PASSWORD = 4
 """PDFium's number for a file that needs a password, or of which the encryption is not known."""
+
+NO_PDFIUM = "a PDF, which needs PDFium: pip install 'idc[documents]'"
+"""Why there is no document where the extra is not installed."""
 
 Result = TypeVar("Result")
 
@@ -78,10 +81,10 @@ class Document:
             "takes too long", "too much memory".
     """
 
-    def __init__(self, data: bytes, max_pixels: float = _PAGE_PIXELS) -> None:
+    def __init__(self, data: bytes, max_pixels: float = PAGE_PIXELS) -> None:
         if find_spec("pypdfium2") is None:
-            raise ImageError("not an image", "a PDF, which needs PDFium: pip install 'idc[documents]'")
-        self.data, self._max_pixels = data, min(max_pixels, _PAGE_PIXELS)
+            raise ImageError("not an image", NO_PDFIUM)
+        self.data, self._max_pixels = data, min(max_pixels, PAGE_PIXELS)
         self._process: DecoderProcess | None = None
 
     def __getstate__(self) -> dict[str, Any]:
