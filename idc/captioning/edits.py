@@ -58,19 +58,18 @@ def judged_edit(instruction: str, fields: Mapping[str, Any], names: Sequence[str
     if asked is None:
         return Edit("not seen", None, f"The captioner has no name for what was asked for ({instruction.strip()}).")
     kind, objects = asked
-    own = [claim for claim in claims if _answers(claim, kind, objects)]
-    others = [claim for claim in claims if claim not in own]
+    answers = [claim for claim in claims if _answers(claim, kind, objects)]
+    others = [claim for claim in claims if claim not in answers]
     area = sum(region["share"] for region in regions)
-    outside = sum(region["share"] * _uncovered(region["box"], own) for region in regions)
+    outside = sum(region["share"] * _uncovered(region["box"], answers) for region in regions)
     collateral = outside / area if area else None
-    found: Found = "found" if own else "not found"
-    first = "; ".join(map(_clause, own)) or f"no change of {' or '.join(objects)} was found"
+    first = "; ".join(map(_clause, answers)) or f"no change of {' or '.join(objects)} was found"
     besides = [_clause(claim) for claim in others[:_LISTED]]
     besides += [f"{len(others) - _LISTED} more changes"] if len(others) > _LISTED else []
     text = "; besides, ".join(filter(None, [f"{first[0].upper()}{first[1:]}", ", ".join(besides)])) + "."
     if collateral is not None:
         text += f" {collateral:.0%} of the changed area is outside of what was asked for."
-    return Edit(found, collateral, text)
+    return Edit("found" if answers else "not found", collateral, text)
 
 
 def instruction_in(meta: Any) -> str | None:
@@ -93,13 +92,13 @@ def _asked(instruction: str, names: Iterable[str]) -> tuple[str, list[str]] | No
     patterns = {name: rf"{re.escape(name)}(?:s|es)?" for name in names}
     if "person" in patterns:
         patterns["person"] += f"|{_PEOPLE}"
-    places = sorted((match.start(), name) for name, pattern in patterns.items()
+    positions = sorted((match.start(), name) for name, pattern in patterns.items()
                     if (match := re.search(rf"\b(?:{pattern})\b", objects)))  # fmt: skip
-    if not kind or not places:
+    if not kind or not positions:
         return None
     if kind == "replaced" and "make" in text and not re.search(r"\binto\b", text):
         return None  # of a look or a posture
-    return kind, [name for _, name in places]
+    return kind, [name for _, name in positions]
 
 
 def _answers(claim: Mapping[str, Any], kind: str, objects: Sequence[str]) -> bool:

@@ -65,8 +65,8 @@ class RenderedPage(NamedTuple):
 
 
 def is_pdf(data: bytes) -> bool:
-    """Whether a file is a PDF, by its beginning, before which readers take some bytes of others."""
-    return b"%PDF-" in data[:1024]
+    """Whether a file is a PDF, by its beginning."""
+    return data[:1024].lstrip().startswith(b"%PDF-")
 
 
 class Document:

@@ -108,7 +108,7 @@ def caption_split(
         if any(row[_FAMILIAR] is not None for row in rows)
         else None,
         summarise_maps(row[_MAP] for row in rows) if job.change_maps else None,
-        Reversal.of(row[_TURNED] for row in rows[: job.reversal]) if job.reversal else None,
+        Reversal.of((row["caption"], row[_TURNED]) for row in rows[: job.reversal]) if job.reversal else None,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from idc.metrics.change_types import says_no_change
 from idc.metrics.claims import SentenceClaim, read_claims
 from idc.metrics.scene_scores import wilson
 
@@ -25,12 +26,21 @@ class Reversal(BaseModel):
     """Pairs that were captioned in both orders."""
     read: int
     turned: int
+    changes: int
+    """Of those that can be read, the captions that name a change ..."""
+    changes_turned: int
+    """... and turned round: one that always says that nothing changed turns round, and has none."""
 
     @classmethod
-    def of(cls, turned: Iterable[bool | None]) -> Reversal:
-        """``turned``: of each pair, None where the caption cannot be read."""
-        values = list(turned)
-        return cls(asked=len(values), read=len(values) - values.count(None), turned=values.count(True))
+    def of(cls, pairs: Iterable[tuple[str, bool | None]]) -> Reversal:
+        """Of captions, and whether each turned round; None where it cannot be read."""
+        values = list(pairs)
+        read = [(says_no_change(caption), turned) for caption, turned in values if turned is not None]
+        changes = [turned for no_change, turned in read if not no_change]
+        turned = sum(turned for _, turned in read)
+        return cls(
+            asked=len(values), read=len(read), turned=turned, changes=len(changes), changes_turned=sum(changes)
+        )  # fmt: skip
 
     def __str__(self) -> str:
         if not self.read:
@@ -38,7 +48,8 @@ class Reversal(BaseModel):
         low, high = wilson(share := self.turned / self.read, self.read)
         interval = f"95 % interval {100 * low:.1f} to {100 * high:.1f}"
         counts = f"{self.turned} of {self.read} that can be read, of {self.asked} pairs"
-        return f"{share:.1%} ({interval}) of the captions turn round with the images: {counts}"
+        changes = f"of those that name a change {self.changes_turned} of {self.changes}"
+        return f"{share:.1%} ({interval}) of the captions turn round with the images: {counts}; {changes}"
 
 
 def turns_round(caption: str, swapped: str) -> bool | None:

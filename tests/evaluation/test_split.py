@@ -109,9 +109,11 @@ def test_the_first_pairs_are_also_captioned_swapped(tmp_path: Path) -> None:
     ]
     assert captions[0] == captions[1]
     assert set(captions[0].captions.values()) == {"a cube appeared"}
-    assert captions[0].reversal == Reversal(asked=7, read=7, turned=5), "of the pairs 1, 3 ... 13 two are multiples"
+    assert captions[0].reversal == Reversal(asked=7, read=7, turned=5, changes=7, changes_turned=5), (
+        "of the pairs 1, 3 ... 13 two are multiples"
+    )
     said = caption_split(job(pairs, tmp_path / "none", reversal=7), loading(Bright()), quiet, "w")
-    assert said.reversal == Reversal(asked=7, read=0, turned=0)
+    assert said.reversal == Reversal(asked=7, read=0, turned=0, changes=0, changes_turned=0)
     assert caption_split(job(pairs, tmp_path / "off"), loading(Ordered()), quiet, "w").reversal is None
 
 

@@ -51,10 +51,12 @@ def test_captions_that_are_the_reverse_of_each_other(caption: str, swapped: str,
 
 
 def test_the_share_is_of_captions_that_can_be_read() -> None:
-    reversal = Reversal.of([True, False, None, True])
-    assert (reversal.asked, reversal.read, reversal.turned) == (4, 3, 2)
+    reversal = Reversal.of(
+        [("a cube appeared", True), ("the ball moved", False), ("a street", None), ("no change", True)]
+    )
+    assert reversal == Reversal(asked=4, read=3, turned=2, changes=2, changes_turned=1)
     assert str(reversal).startswith("66.7% (95 % interval 20.8 to 93.9)")
-    assert str(Reversal.of([None])) == "the captions of 1 pairs claim nothing that can be read"
+    assert str(Reversal.of([("a street", None)])) == "the captions of 1 pairs claim nothing that can be read"
 
 
 def test_claims_are_reversed_one_by_one() -> None:
@@ -83,5 +85,4 @@ def test_what_objects_names_turns_round_with_the_images() -> None:
     captioner = untrained_captioner()
     for drawn, pair in [*((False, pair) for pair in photographs), *((True, pair) for pair in screens)]:
         claims = [description.claims or () for description in captioner.describe(pair, pair[::-1])]
-        assert any(claims)
         assert turn_round(*(claims if drawn else map(named, claims))), claims

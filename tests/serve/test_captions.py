@@ -30,7 +30,6 @@ from serve.backend import Options
 from serve.captioner import captioned
 from serve.gate import Drain
 from serve.schema import CaptionAnswer, ErrorAnswer, StreamEnd
-from tests.captioning.pdf_files import pdf, text_page
 from tests.geo.scenes import ground as aerial_ground
 from tests.geo.scenes import write
 from tests.serve.bodies import CAPTIONS, CHAT, PAIR, Pair, conversation, picture, result, saved, upload, url
@@ -88,18 +87,6 @@ def test_each_pair_of_a_request_has_what_it_has_alone_in_python(client: httpx2.C
         assert own.map is not None
         assert np.abs(shown - draw_map(own.map, decode_image(pair.after).shape[:2])).max() <= 1
     assert shown.shape == (24, 1024), "the map of a large image has 1024 pixels at most"
-
-
-def test_two_documents_are_compared_page_by_page(client: httpx2.Client) -> None:
-    pages = [text_page(0), text_page(1)]
-    pair = Pair(pdf(pages), pdf([pages[0], text_page(1, {(7, 3): "zebra"})]))
-    answer = client.post(CAPTIONS, **upload(pair, Pair(pair.before, pair.after[:500]), Pair(pair.before, PAIR.after)))
-    compared, cut, image = CaptionAnswer.model_validate_json(answer.content).results
-    assert compared.caption == 'Page 2 of 2 changed. Page 2: The word "river" became "zebra" at the top left.'
-    assert compared.claims is not None
-    assert [claim.page for claim in compared.claims] == [2, 2]
-    assert str(cut.error).startswith("pair: damaged document")
-    assert "not a readable image" in str(image.error)
 
 
 def test_a_crash_is_that_of_its_pair_and_only_in_the_log(

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from difflib import SequenceMatcher
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -30,8 +29,6 @@ _MARGIN = 2
 """Pixels around a word's box that letters and their shades reach."""
 _QUOTED = 12
 """Words of a claim that are quoted."""
-_LINE = 0.5
-"""Share of the height of a word from which the next one is on another line."""
 
 
 class KnownWords(NamedTuple):
@@ -103,11 +100,8 @@ def compared_words(
         if not any(_differs(box, before, after) for box in boxes):
             continue
         result.boxes.extend(boxes)
-        lines = zip(_lines(first), _lines(second), strict=True) if _as_lines(first, second) else [(first, second)]
-        for line, other in lines:
-            claim = _claim(line, other, *sizes)
-            if _counts(claim, region_of_interest):
-                result.changed.append((claim, words_clause(claim)))
+        if _counts(claim := _claim(first, second, *sizes), region_of_interest):
+            result.changed.append((claim, words_clause(claim)))
     if moved:
         olds, news = ([pair[side].box for pair in moved] for side in (0, 1))
         box, count = around_all(news), len(moved)
@@ -132,22 +126,6 @@ def _claim(
 
 def _text(words: Sequence[PlacedWord]) -> str | None:
     return quoted(word.text for word in words[:_QUOTED]) + " ..." * (len(words) > _QUOTED) if words else None
-
-
-def _as_lines(first: Sequence[PlacedWord], second: Sequence[PlacedWord]) -> bool:
-    """Whether both are as many lines, as the cells of a table are: line by line says more than all in one."""
-    return bool(first and second) and len(_lines(first)) == len(_lines(second))
-
-
-def _lines(words: Sequence[PlacedWord]) -> list[list[PlacedWord]]:
-    """Words by lines: the next one begins at another height, or left of where the last one ended."""
-    lines: list[list[PlacedWord]] = [[words[0]]]
-    for last, word in pairwise(words):
-        height = last.box[3] - last.box[1]
-        if abs(word.box[3] - last.box[3]) > _LINE * height or word.box[0] < last.box[0]:
-            lines.append([])
-        lines[-1].append(word)
-    return lines
 
 
 def _distance(word: PlacedWord, other: PlacedWord) -> int:
