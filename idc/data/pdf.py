@@ -10,9 +10,10 @@ import hashlib
 import math
 import zlib
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -70,7 +71,7 @@ def is_pdf(data: bytes) -> bool:
 
 
 class Document:
-    """A PDF file; picklable. Its process starts with the first call, and ends with this object.
+    """A PDF file; picklable. All documents of a program are read by one process, which starts with the first call.
 
     Args:
         data: the file.
@@ -85,10 +86,6 @@ class Document:
         if find_spec("pypdfium2") is None:
             raise ImageError("not an image", NO_PDFIUM)
         self.data, self._max_pixels = data, min(max_pixels, PAGE_PIXELS)
-        self._process: DecoderProcess | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_process": None}
 
     def looks(self) -> list[PageLook]:
         """Of all pages, one after the other in memory."""
@@ -99,9 +96,19 @@ class Document:
         return self._run(_PAGE_SECONDS, partial(_rendered, number=number))
 
     def _run(self, seconds: float, read: Callable[..., Result]) -> Result:
-        if self._process is None or self._process.ended:
-            self._process = DecoderProcess("document", _MEMORY)
-        return self._process.run(seconds, _read, read, self.data, self._max_pixels)
+        with _TURN:
+            if _decoder().ended:
+                _decoder.cache_clear()
+            return _decoder().run(seconds, _read, read, self.data, self._max_pixels)
+
+
+_TURN = Lock()
+"""Held while the process of the documents reads one of them."""
+
+
+@cache
+def _decoder() -> DecoderProcess:
+    return DecoderProcess("document", _MEMORY)
 
 
 def _read(read: Callable[[PdfDocument, float], Result], data: bytes, max_pixels: float) -> Result:

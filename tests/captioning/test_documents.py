@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 import idc
@@ -171,11 +172,12 @@ MEMORY = """
 import resource
 from idc.captioning.apply import decode_pair
 from idc.captioning.contract import SearchOptions
+from idc.data import pdf as pdf_module
 from tests.captioning.pdf_files import pdf, scanned_page, text_page
 pages = [text_page(number) for number in range(200)]
 pixels = decode_pair(pdf(pages), pdf([*pages[:150], scanned_page(1), text_page(150, {(7, 3): "zebra"}), *pages[151:]]))
 print(pixels.documents.describe(SearchOptions()).best.caption)
-pixels = None
+pdf_module._decoder.cache_clear()  # a process that has ended is counted
 # A process begins with the peak of the one that started it in its ru_maxrss.
 own = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print(max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) // 1024)
@@ -215,7 +217,9 @@ def test_every_way_in(tmp_path: Path, command: Command) -> None:
     assert sentence in (tmp_path / "out" / "page.html").read_text().replace("&#34;", '"')
 
 
-def test_documents_are_sent_between_processes() -> None:
+def test_documents_are_sent_between_processes_and_read_by_one() -> None:
     pixels = decode_pair(pdf(TEXTS[:2]), pdf(TEXTS[:1]))
     other = pickle.loads(pickle.dumps(pixels))
     assert other.documents.describe(SearchOptions()).best.caption == "Page 2 of the document before is gone."
+    children = [child for child in psutil.Process().children() if "idc.data.decoder_process" in child.cmdline()]
+    assert len(children) == 1
