@@ -92,7 +92,8 @@ class DocumentPair:
         changed = [(pair, page) for pair, page in described if page.claims or page.verdict == "changed"]
         claims = [replace(claim, page=pair.number) for pair, page in changed for claim in page.claims or ()]
         claims += map(_page_claim, alone)
-        text = " ".join(self._sentences(changed, alone, unseen))
+        uncounted = [each for each in described if each[1].best.caption.startswith("Nothing that counts")]
+        text = " ".join(self._sentences(changed, uncounted, alone, unseen))
         shown = next((page for _, page in changed), None)
         doubts = [f"page {pair.number}: {page.doubt}" for pair, page in described if page.doubt]
         doubts += [f"{unseen} pages that differ were not compared"] if unseen else []
@@ -109,8 +110,13 @@ class DocumentPair:
         return [_EMPTY if number is None else document.page(number) for document, number in sides]
 
     def _sentences(
-        self, changed: Sequence[tuple[PagePair, Description]], alone: Sequence[PagePair], unseen: int
+        self,
+        changed: Sequence[tuple[PagePair, Description]],
+        uncounted: Sequence[tuple[PagePair, Description]],
+        alone: Sequence[PagePair],
+        unseen: int,
     ) -> Iterator[str]:
+        """``uncounted``: pages of which what changed does not count."""
         total = self._counts[1]
         parts = [f"{_pages([pair for pair, _ in changed])} of {total} changed"] if changed else []
         new, gone = ([pair for pair in alone if pair[side] is None] for side in (0, 1))
@@ -120,14 +126,17 @@ class DocumentPair:
         if parts:
             text = "; ".join(parts)
             yield f"{text[0].upper()}{text[1:]}."
+        elif uncounted:
+            yield "Nothing that counts changed."
         elif total == 1:
             yield "Nothing changed: the page is the same."
         else:
             yield f"Nothing changed: all {total} pages are the same."
-        for pair, page in changed[:_MOST_SAID]:
+        said = sorted([*changed, *uncounted], key=lambda each: each[0].number)
+        for pair, page in said[:_MOST_SAID]:
             old = "" if pair.before == pair.after or pair.before is None else f", before {pair.before + 1}"
             yield f"Page {pair.number}{old}: {page.best.caption}"
-        if more := len(changed[_MOST_SAID:]):
+        if more := len(said[_MOST_SAID:]):
             yield f"The changes of {more} more pages are not listed."
 
 

@@ -154,6 +154,9 @@ def exact_changes(
     regions = [_region(box, canvas, different) for box in boxes if different[slices_of(box)].any()]
     # The faintest difference is to be seen on a map.
     distance = largest_channel(cv2.absdiff(canvas.before, canvas.after)) / np.float32(255)
+    change_map = canvas.over_after(np.where(different, 0.25 + 0.75 * distance, 0))
+    for claim, _ in texts.changed if texts else ():
+        change_map[slices_of(claim.box_after or claim.box_before or (0, 0, 0, 0))] = 1
     clauses = [clause for claim, clause in said if clause and claim not in left_out]
     sentence = _sentence(clauses, len(clusters) - listed)
     if left_out:
@@ -173,7 +176,7 @@ def exact_changes(
     confidence = min((claim.confidence for claim in claims), default=1.0)
     return Description(
         (Candidate(sentence, math.log(confidence)),),
-        change_map=canvas.over_after(np.where(different, 0.25 + 0.75 * distance, 0)),
+        change_map=change_map,
         regions=tuple(sorted(regions, key=lambda region: -region.share)),
         claims=tuple(claims), objects_text=sentence, doubt=doubt,
     )  # fmt: skip
