@@ -139,6 +139,8 @@ def test_pages_are_paired_by_their_likeness_in_order() -> None:
     assert paired_pages([a, b], [c, a, other_b]) == [PagePair(None, 0), PagePair(0, 1, True), PagePair(1, 2)]
     assert paired_pages([a, b], [c]) == [PagePair(0, None), PagePair(1, None), PagePair(None, 0)]
     assert paired_pages([], [a]) == [PagePair(None, 0)]
+    unlike = look("d", 0.3, 1, 0)
+    assert paired_pages([a], [unlike]) == [PagePair(0, None), PagePair(None, 0)]
 
 
 FAULTS = {
