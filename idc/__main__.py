@@ -28,7 +28,7 @@ GROUPS = {
     "search": ("sweep",),
     "evaluate": ("evaluate", "compare", "calibrate", "robustness", "leaderboard"),
     "release": ("register", "promote", "convert", "wrap_vlm", "merge_vlm"),
-    "use": ("caption", "demo", "serve"),
+    "use": ("caption", "demo", "serve", "mcp"),
 }  # fmt: skip
 """Group of `idc --help` and of docs/commands.md -> its commands; those of none are shown last."""
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from PIL import Image
 
-from idc.captioning.apply import Fault, Pixels, describe_each, with_frames
+from idc.captioning.apply import DecodedFile, Fault, describe_each, pixels_of
 from idc.captioning.boxes import boxes_of, draw_boxes
 from idc.captioning.contract import (
     Captioner,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from idc.metrics.protocols import ProtocolName
 
 ImageSource = str | os.PathLike[str] | Image.Image | np.ndarray
-"""An image: a file or URI, an image of Pillow, or an array (H, W), (H, W, 3) or (H, W, 4) of uint8."""
+"""An image: a file or URI, also of a PDF, an image of Pillow, or an array (H, W), (H, W, 3) or (H, W, 4) of uint8."""
 PartSource = Box | ImageSource
 """A part of an image: left, top, right and bottom, or a mask, which is white there."""
 
@@ -277,36 +277,30 @@ class LoadedCaptioner:
             )[0]  # fmt: skip
         if not (isinstance(before, list | tuple) and isinstance(after, list | tuple)) or len(before) != len(after):
             raise ValueError("before and after: give two images, or two lists of the same length")
-        images = _pixels([*before, *after])
+        images = _decoded([*before, *after])
         parts = read_areas(ignore), read_areas(only)
         sides = zip(images[: len(before)], images[len(before) :], strict=True)
-        pairs = [_pair(*pair).counting(*parts) for pair in sides]
+        pairs = [pixels_of(*pair).counting(*parts) for pair in sides]
         what = counts_of(listed(counts), self.objects.names)
         options = SearchOptions(beams, candidates, self.captioner.can("map"), what, criteria)
         options.check(self.captioner)
         captions = []
         described = describe_each(self.captioner, pairs, options, self.objects)
-        for index, (pair, result) in enumerate(zip(pairs, described, strict=True)):
+        for index, result in enumerate(described):
             if isinstance(result.pixels, Fault):
                 where = f"pair {index} of the lists: " if len(pairs) > 1 else ""
                 raise ValueError(f"{where}{result.pixels.error.detail}")
             assert result.description is not None
             fields = vars(result.description) | {"captioner": result.description.captioner or self.source}
-            captions.append(Caption(**fields, before=pair.before, after=pair.after))
+            captions.append(Caption(**fields, before=result.pixels.before, after=result.pixels.after))
         return captions
 
 
-def _pair(before: tuple[bytes, np.ndarray], after: tuple[bytes, np.ndarray]) -> Pixels:
-    pixels = Pixels(before[1], after[1])
-    return with_frames(pixels, before[0], after[0]) if before[0] and after[0] else pixels
-
-
-def _pixels(sources: Sequence[ImageSource]) -> list[tuple[bytes, np.ndarray]]:
-    """The bytes of files (no bytes for other images) and the pixels."""
+def _decoded(sources: Sequence[ImageSource]) -> list[DecodedFile]:
     files = [os.fspath(source) for source in sources if isinstance(source, str | os.PathLike)]
     decoded = iter(read_images(*files))
     return [
-        next(decoded) if isinstance(source, str | os.PathLike) else (b"", image_of(source, alpha=True))
+        next(decoded) if isinstance(source, str | os.PathLike) else DecodedFile(b"", image_of(source, alpha=True))
         for source in sources
     ]
 

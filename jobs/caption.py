@@ -1,7 +1,8 @@
-"""Caption what changed between two images, those of two folders or of very many pairs, or in two large GeoTIFFs.
+"""Caption what changed between two images, PDF files, those of two folders or very many pairs, or two large GeoTIFFs.
 
     python jobs/caption.py before.png after.png
     python jobs/caption.py before.png after.png --json --candidates 3 --map map.png
+    python jobs/caption.py before.pdf after.pdf
     python jobs/caption.py before.png after.png --ignore 0,0,1,0.1 --ignore 420,300,640,360
     python jobs/caption.py before.png after.png --detector yolox_s.onnx --names person,car,bottle
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact before.png after.png
@@ -17,7 +18,8 @@
 --artifact is auto by default: the newest captioner below runs/, else the one that comes with the program (shipped), if
 the images are like those that it was trained on; for all others, such as photographs and screenshots, objects, which
 needs no training. regions is the same without an object detector. hf:ORG/NAME[@REVISION] is a vision-language model of
-the Hugging Face hub. Images may have any size and mode, and may be URIs. Two images need no Ray.
+the Hugging Face hub. Images may have any size and mode, and may be URIs. Two images need no Ray. Of two PDF files
+(pip install 'idc[documents]') pages are paired by what is on them.
 
 With --input: a folder of pairs, Parquet, CSV or JSON lines with the columns `before` and `after`, or a folder of
 images. Names that lead out of the table's folder need allow_outside=true, URIs of other hosts allow_remote=true, links

@@ -5,24 +5,19 @@ processes, which can be ended. No Ray, no torch.
 from __future__ import annotations
 
 import asyncio
-import os
-import pickle
-import signal
-import subprocess
-import sys
-import weakref
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from idc.captioning.apply import Fault, Pixels, described_frames
+from idc.captioning.apply import Fault, Pixels, decode_pair, described_frames
+from idc.data.decoder_process import DecoderProcess
 from idc.data.frames import has_frames
 from idc.data.images import MAX_PIXELS, ImageError, decode_image, num_pixels
+from idc.data.pdf import is_pdf
 from serve.backend import EncodedPair, RequestDialogue, TextCallback
-from serve.decoder_process import decode_geotiffs
 
 if TYPE_CHECKING:
     from idc.geo.georeferenced_pair import PixelGrid
@@ -64,7 +59,7 @@ class Decoders:
         self._seconds, self._max_pixels = seconds, max_pixels
         self._light = ThreadPoolExecutor(count, thread_name_prefix="decode")
         self._waiting = ThreadPoolExecutor(count, thread_name_prefix="decoder")  # for the processes
-        self._free: asyncio.Queue[_Process | None] = asyncio.Queue()
+        self._free: asyncio.Queue[DecoderProcess | None] = asyncio.Queue()
         for _ in range(count):
             self._free.put_nowait(None)
         self._running: dict[object, float] = {}
@@ -80,6 +75,11 @@ class Decoders:
         try:
             if pair.georeferenced:
                 pixels, grid = await self._in_process(decode_geotiffs, pair.before, pair.after, self._max_pixels)
+            elif is_pdf(pair.before) and is_pdf(pair.after):
+                documents = await self._in_process(decode_pair, pair.before, pair.after, None, self._max_pixels)
+                if isinstance(documents, Fault):
+                    return DecodedPair(documents, pair.dialogue)
+                pixels = documents
             else:
                 before = await self._image(pair.before, alpha=True)
                 role = "after"
@@ -111,7 +111,7 @@ class Decoders:
         process = await self._free.get()
         try:
             if process is None or process.ended:
-                process = _Process()
+                process = DecoderProcess()
             return await self._timed(self._waiting, process.run, self._seconds, decode, *arguments)
         except asyncio.CancelledError:
             if process is not None:
@@ -165,51 +165,15 @@ class PixelRoom:
             self._left.set()
 
 
-class _Process:
-    """A running :mod:`serve.decoder_process`, until it has ``ended``. It ends with this object; if this process is
-    killed, at the latest when the time of its image is over."""
+def decode_geotiffs(before: bytes, after: bytes, max_pixels: int) -> tuple[Pixels, PixelGrid]:
+    """The pixels of a pair of GeoTIFFs, and their grid.
 
-    def __init__(self) -> None:
-        self.ended = False
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "serve.decoder_process"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
-        )  # fmt: skip
-        weakref.finalize(self, _end, self._process)
+    Raises:
+        ImageError: "not comparable", with which and why.
+    """
+    from idc.geo.georeferenced_pair import decode_georeferenced  # rasterio, which a server may lack
 
-    def kill(self) -> None:
-        """End it, also while another thread waits for an image of it."""
-        self.ended = True
-        self._process.kill()
-
-    def run(self, seconds: float, decode: Callable[..., Decoded], *arguments: Any) -> Decoded:
-        """What the function, one of a module, returns there within ``seconds`` of processor time.
-
-        Raises:
-            ImageError: raised by it; "takes too long"; "damaged image" if it crashed the process.
-        """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            pickle.dump((seconds, decode, *arguments), self._process.stdin, protocol=5)
-            self._process.stdin.flush()
-            result = pickle.load(self._process.stdout)
-        except BaseException as error:
-            self.kill()  # the rest of this answer would be read as the next one's
-            if not isinstance(error, OSError | EOFError | pickle.UnpicklingError):
-                raise
-            with suppress(OSError):  # the rest of the request
-                self._process.stdin.close()
-            if self._process.wait() == -signal.SIGPROF:
-                detail = f"more than {seconds:g} s of processor time; save it as a plain PNG or JPEG"
-                raise ImageError("takes too long", detail) from None
-            raise ImageError("damaged image", "it ended its decoder") from None
-        if isinstance(result, ImageError):
-            raise result
-        return cast(Decoded, result)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
+    try:
+        return decode_georeferenced(before, after, max_pixels)
+    except ValueError as error:
+        raise ImageError("not comparable", str(error)) from None

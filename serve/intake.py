@@ -13,6 +13,7 @@ from starlette.datastructures import UploadFile
 
 from idc.captioning.region_of_interest import Box
 from idc.data.images import FORMAT_NAMES, ImageError, open_image, refused_format
+from idc.data.pdf import NO_PDFIUM, PAGE_PIXELS, is_pdf
 from idc.data.tiff_header import geo_header
 from serve.backend import EncodedPair, Options, PolygonsOption, RequestDialogue
 from serve.config import LimitsConfig
@@ -111,6 +112,8 @@ class RequestPairReader:
 
         def checked() -> tuple[list[bytes], int, bool]:
             files = [self._file(*each) for each in zip(received, fields, strict=True)]
+            if fields[0] != fields[-1] and all(map(is_pdf, files)):
+                return files, self._document_pixels(fields[0]), False
             if polygons != "never" and (pixels := self._check_geotiffs(files, fields, polygons == "always")):
                 return files, pixels, True
             return files, sum(map(self._check_header, files, fields)), False
@@ -161,6 +164,12 @@ class RequestPairReader:
             if header.height * header.width * header.bands * header.bits > 8 * _SAMPLES * self._limits.image_pixels:
                 raise self._too_many_pixels(field, f"{header.bands} bands of {header.bits} bits")
         return pixels
+
+    def _document_pixels(self, field: str) -> int:
+        """Most pixels of the pages of two documents that are in memory."""
+        if find_spec("pypdfium2") is None:
+            raise _refused(field, "extra_missing", NO_PDFIUM, 422)
+        return 2 * min(PAGE_PIXELS, self._limits.image_pixels)
 
     def _check_header(self, data: bytes, field: str) -> int:
         if not data:

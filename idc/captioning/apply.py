@@ -20,6 +20,7 @@ from pydantic import Field, field_validator, model_validator
 
 from idc.captioning.contract import Captioner, Description, SearchOptions
 from idc.captioning.counts import counts_of
+from idc.captioning.documents import DocumentPair
 from idc.captioning.loading import LoadConfig
 from idc.captioning.objects_config import ObjectsConfig
 from idc.captioning.region_of_interest import Area, Box, areas_of, region_from
@@ -28,6 +29,7 @@ from idc.data.files import Reader
 from idc.data.frames import frames_to_describe, has_frames
 from idc.data.image_cells import cell_bytes, cell_name
 from idc.data.images import MAX_PIXELS, ImageError, decode_image, on_one_ground
+from idc.data.pdf import Document, is_pdf
 from idc.systems import untrained_captioner
 from idc.util.option_values import listed
 
@@ -107,12 +109,14 @@ class Pixels:
     Attributes:
         region_of_interest: bool (H, W) over the image after, where differences count; None for all of it.
         note: on frames that are not among them, for the warning.
+        documents: whose first pages they are; None of images.
     """
 
     before: np.ndarray
     after: np.ndarray
     region_of_interest: np.ndarray | None = None
     note: str | None = None
+    documents: DocumentPair | None = None
 
     def __post_init__(self) -> None:
         for name, image in zip(("before", "after"), on_one_ground(self.before, self.after), strict=True):
@@ -125,6 +129,13 @@ class Pixels:
     @property
     def images(self) -> tuple[np.ndarray, np.ndarray]:
         return self.before, self.after
+
+    def shown(self, claims: Sequence[Any]) -> Pixels:
+        """The images on which the boxes of claims are drawn (:func:`idc.captioning.boxes.boxes_of`): of documents the
+        page of the first one. ``claims``: the pages of them."""
+        if self.documents is None:
+            return self
+        return Pixels(*self.documents.images(next(iter(claims), None)), documents=self.documents)
 
 
 @dataclass(frozen=True)
@@ -157,15 +168,42 @@ class CaptionedPair(NamedTuple):
 def decode_pair(before: Any, after: Any, reader: Reader | None = None, max_pixels: int = MAX_PIXELS) -> Pixels | Fault:
     """Decode both images, which are encoded, or with a ``reader`` cells that hold or name them; uses no model, so it
     may run in another thread."""
-    files: list[bytes] = []
-    images = []
+    decoded = []
     for role, cell in (("before", before), ("after", after)):
         try:
-            files.append(cell if reader is None else cell_bytes(cell, reader))
-            images.append(decode_image(files[-1], max_pixels, alpha=True))
+            decoded.append(decode_file(cell if reader is None else cell_bytes(cell, reader), max_pixels))
         except ImageError as error:
             return Fault(role, cell_name(cell), error)
-    return with_frames(Pixels(images[0], images[1]), files[0], files[1], max_pixels)
+    try:
+        return pixels_of(decoded[0], decoded[1], max_pixels)
+    except ImageError as error:
+        return Fault("pair", cell_name(after), error)
+
+
+class DecodedFile(NamedTuple):
+    """A file (empty: an image from elsewhere), and its image, RGBA where pixels are transparent; or a PDF file."""
+
+    data: bytes
+    content: np.ndarray | Document
+
+
+def decode_file(data: bytes, max_pixels: float = MAX_PIXELS) -> DecodedFile:
+    """ImageError as of :func:`idc.data.images.decode_image` or :class:`~idc.data.pdf.Document`."""
+    content = Document(data, max_pixels) if is_pdf(data) else decode_image(data, max_pixels, alpha=True)
+    return DecodedFile(data, content)
+
+
+def pixels_of(before: DecodedFile, after: DecodedFile, max_pixels: float = MAX_PIXELS) -> Pixels:
+    """The pair of two files, or its frames that are described, if an image has several. ImageError: of documents and
+    frames, or one of the files alone is a document."""
+    first, second = before.content, after.content
+    if isinstance(first, Document) and isinstance(second, Document):
+        documents = DocumentPair(first, second)
+        return Pixels(*documents.images(), documents=documents)
+    if isinstance(first, Document) or isinstance(second, Document):
+        raise ImageError("not comparable", "a document and an image; give two documents, or the page as an image")
+    pixels = Pixels(first, second)
+    return with_frames(pixels, before.data, after.data, max_pixels) if before.data and after.data else pixels
 
 
 def with_frames(pixels: Pixels, before: bytes, after: bytes, max_pixels: float = MAX_PIXELS) -> Pixels:
@@ -179,16 +217,27 @@ def described_frames(before: bytes, after: bytes, max_pixels: float = MAX_PIXELS
 
 
 def describe_batch(
-    captioner: Captioner, images: Sequence[Pixels | Fault], options: Sequence[SearchOptions]
+    captioner: Captioner,
+    images: Sequence[Pixels | Fault],
+    options: Sequence[SearchOptions],
+    objects: ObjectsConfig | None = None,
 ) -> list[CaptionedPair]:
     """Describe decoded pairs, each with its own options; pairs with equal ones go through the model together. What
-    ``objects`` says is not among it (:func:`with_objects`). A refused option or pair is a ValueError."""
+    ``objects`` says is not among it (:func:`with_objects`), but for documents, which it alone compares. A refused
+    option or pair is a ValueError."""
     results = [CaptionedPair(pixels) for pixels in images]
     groups: dict[SearchOptions, list[int]] = defaultdict(list)
     for index, (pixels, option) in enumerate(zip(images, options, strict=True)):
-        if isinstance(pixels, Pixels):
-            option.check(captioner)
+        if isinstance(pixels, Fault):
+            continue
+        option.check(captioner)
+        if pixels.documents is None:
             groups[option].append(index)
+        else:
+            started = time.perf_counter()
+            description = pixels.documents.describe(option, pixels.region_of_interest, objects)
+            pages = pixels.shown([claim.page for claim in description.claims or ()])
+            results[index] = CaptionedPair(pages, description, time.perf_counter() - started, 1)
     for option, indices in groups.items():
         pairs = [pixels for pixels in map(images.__getitem__, indices) if isinstance(pixels, Pixels)]
         befores, afters = ([getattr(pair, role) for pair in pairs] for role in ("before", "after"))
@@ -219,7 +268,7 @@ def describe_each(
     is halved until its result alone is the :class:`Fault`. Other errors than ValueError are not of a pair, but of the
     machine, the endpoint or the program."""
     try:
-        results = describe_batch(captioner, images, [options] * len(images))
+        results = describe_batch(captioner, images, [options] * len(images), objects)
     except ValueError as error:
         if len(images) == 1:
             yield CaptionedPair(Fault("pair", "", ImageError("not captioned", str(error))))

@@ -22,11 +22,13 @@ class NamedBox(NamedTuple):
 
 def boxes_of(fields: Mapping[str, Any]) -> tuple[list[NamedBox], list[NamedBox]]:
     """The boxes of a pair, on the image before and on the image after: of its claims, or, if there are none, of the
-    regions that differ. ``fields``: of :meth:`idc.captioning.contract.Description.to_dict`, or a row of a table."""
+    regions that differ; of documents those of the first page with claims. ``fields``: of
+    :meth:`idc.captioning.contract.Description.to_dict`, or a row of a table."""
     if not fields["claims"]:
         return [], [NamedBox(region["box"], "") for region in fields["regions"] or ()]
+    claims = [claim for claim in fields["claims"] if claim["page"] == fields["claims"][0]["page"]]
     before, after = (
-        [NamedBox(claim[f"box_{side}"], _name(claim, side)) for claim in fields["claims"] if claim[f"box_{side}"]]
+        [NamedBox(claim[f"box_{side}"], _name(claim, side)) for claim in claims if claim[f"box_{side}"]]
         for side in ("before", "after")
     )
     return before, after

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 ClaimKind = Literal["appeared", "gone", "moved", "replaced", "changed"]
@@ -43,6 +43,8 @@ class Claim:
         confidence: in [0, 1].
         before, after: what it was and became, where that says more: the words that were read, the names of the replaced
             and the replacing thing, the colours of a region.
+        page: its number, from 1, in the document after; in the one before for what is gone with its page; None for
+            images.
     """
 
     kind: ClaimKind
@@ -54,6 +56,44 @@ class Claim:
     confidence: float
     before: str | None = None
     after: str | None = None
+    page: int | None = field(default=None, kw_only=True)
+
+
+_OTHER_WAY: dict[ClaimKind, ClaimKind] = {"appeared": "gone", "gone": "appeared"}
+_SAME_PLACE = 0.5
+"""Intersection over union from which two boxes are of one thing."""
+
+
+def turn_round(claims: Sequence[Claim], swapped: Sequence[Claim]) -> bool:
+    """Whether the claims about the swapped pair are the reverse of these, all of them and no more: appeared for gone,
+    the boxes, words and colours exchanged."""
+    left = list(swapped)
+    for claim in claims:
+        reverse = replace(
+            claim, kind=_OTHER_WAY.get(claim.kind, claim.kind), before=claim.after, after=claim.before,
+            box_before=claim.box_after, box_after=claim.box_before,
+        )  # fmt: skip
+        match = next((other for other in left if _are_alike(reverse, other)), None)
+        if match is None:
+            return False
+        left.remove(match)
+    return not left
+
+
+def _are_alike(claim: Claim, other: Claim) -> bool:
+    named = claim.kind == "replaced" or claim.object == other.object  # of two things either may give the name
+    said = (claim.kind, claim.count, claim.before, claim.after) == (other.kind, other.count, other.before, other.after)
+    boxes = ((claim.box_before, other.box_before), (claim.box_after, other.box_after))
+    return named and said and all(_same_place(*pair) for pair in boxes)
+
+
+def _same_place(box: tuple[int, ...] | None, other: tuple[int, ...] | None) -> bool:
+    if box is None or other is None:
+        return box is other
+    sides = [min(box[2 + at], other[2 + at]) - max(box[at], other[at]) for at in (0, 1)]
+    shared = max(sides[0], 0) * max(sides[1], 0)
+    areas = [(each[2] - each[0]) * (each[3] - each[1]) for each in (box, other)]
+    return shared >= _SAME_PLACE * (sum(areas) - shared)
 
 
 def json_able(records: Sequence[Region | Claim] | None) -> list[dict[str, Any]] | None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from idc.captioning.counts import Counts
+    from idc.data.pdf import PlacedWord
 
 MAP_SIDE = 1024
 """Maximum length of a drawn change map's longer side, in pixels."""
@@ -299,6 +300,8 @@ class SearchOptions:
     """What counts as a change; None for everything."""
     criteria: str | None = None
     """The same in own words, for a model that reads language."""
+    words: tuple[tuple[PlacedWord, ...], tuple[PlacedWord, ...]] | None = None
+    """The words of two drawn images, where they are known and ``objects`` need not read them."""
 
     def __post_init__(self) -> None:
         beams, candidates = self.beams, self.candidates

@@ -130,7 +130,7 @@ def caption_folders(job: FoldersJob, run: Callable[..., Manifest] = run_local, l
     Raises:
         ValueError: neither folder has an image, or as of that function.
     """
-    pairs = _pairs_of(job)
+    pairs = file_pairs(job.before, job.after)
     if not pairs:
         raise ValueError(f"{job.before} and {job.after} have no images")
     rows = [row for pair in pairs if (row := _table_row(pair))]
@@ -171,8 +171,9 @@ def accept(job: AcceptJob) -> list[str]:
     return copied
 
 
-def _pairs_of(job: FoldersJob) -> list[FilePair]:
-    olds, news = _images_of(job.before), _images_of(job.after)
+def file_pairs(before: str, after: str) -> list[FilePair]:
+    """The images of two folders by their relative names, not captioned."""
+    olds, news = _images_of(before), _images_of(after)
     return [FilePair(name, olds.get(name), news.get(name)) for name in sorted(olds.keys() | news.keys())]
 
 
@@ -181,9 +182,11 @@ def _images_of(folder: str) -> dict[str, Path]:
     root = files.locate(folder)
     names = (root.relative(file.path) for file in root.scan().files)
     return {
-        name: Path(folder, name)
+        name: path
         for name in names
-        if Path(name).suffix.lower() in IMAGE_SUFFIXES and not any(part[0] == "." for part in name.split("/"))
+        if (path := Path(folder, name)).suffix.lower() in IMAGE_SUFFIXES
+        and not any(part[0] == "." for part in name.split("/"))
+        and path.resolve().is_relative_to(Path(folder).resolve())
     }
 
 

@@ -10,16 +10,23 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import Field
 
-from idc.captioning.apply import CaptionSettings, Pixels, describe_batch, with_frames, with_objects
+from idc.captioning.apply import (
+    CaptionSettings,
+    DecodedFile,
+    Pixels,
+    decode_file,
+    describe_batch,
+    pixels_of,
+    with_objects,
+)
 from idc.captioning.contract import assessment_text, draw_map, sentence_without_model
 from idc.captioning.loading import DEFAULTS, CaptionerLoader
 from idc.captioning.region_of_interest import read_areas
 from idc.captioning.sources import AUTO, SHIPPED_SATELLITE
 from idc.data.files import Location, locate
-from idc.data.images import ImageError, decode_image, encode_png
+from idc.data.images import ImageError, encode_png
 from idc.data.object_store import first_look
 from idc.data.tiff_header import GeoHeader, geo_header
 from idc.systems import untrained_captioner
@@ -99,12 +106,13 @@ def caption_pair(job: PairJob, geotiffs: ReadGeotiffs | None = None) -> dict[str
     if job.headers and geotiffs is not None and _has_rasterio(job):
         pixels = geotiffs(_file(before).read(), _file(after).read(), names)
     else:
-        files, images = zip(*read_images(*names), strict=True)
-        pixels = with_frames(Pixels(*images), *files)
+        first, second = read_images(*names)
+        pixels = pixels_of(first, second)
     pixels = pixels.counting(read_areas(job.ignore), read_areas(job.only))
     options = replace(job.search_options(), change_map=job.map is not None)
-    [captioned] = describe_batch(job.loader(), [pixels], [options])
+    [captioned] = describe_batch(job.loader(), [pixels], [options], job.objects)
     assert captioned.description is not None
+    assert isinstance(captioned.pixels, Pixels)
     description = with_objects(captioned.description, pixels, options, job.objects)
     captioner = description.captioner or job.chosen_artifact
     if job.map is not None:
@@ -112,7 +120,7 @@ def caption_pair(job: PairJob, geotiffs: ReadGeotiffs | None = None) -> dict[str
             raise ValueError(
                 f"--map: {captioner}, to which this pair went, has no change map; name another: --artifact"
             )
-        Path(job.map).write_bytes(encode_png(draw_map(description.change_map, pixels.after.shape[:2])))
+        Path(job.map).write_bytes(encode_png(draw_map(description.change_map, captioned.pixels.after.shape[:2])))
     return {
         "before": before,
         "after": after,
@@ -141,13 +149,12 @@ def _check_map_file(path: Path) -> None:
         raise PermissionError(f"{path}: cannot be written; give another file")
 
 
-def read_images(*paths: str) -> list[tuple[bytes, np.ndarray]]:
-    """The images of files or URIs, encoded and decoded, RGBA where pixels are transparent; a ValueError names all that
-    cannot be read."""
+def read_images(*paths: str) -> list[DecodedFile]:
+    """The images or documents of files or URIs; a ValueError names all that cannot be read."""
     images, faults = [], []
     for path in paths:
         try:
-            images.append((data := _file(path).read(), decode_image(data, alpha=True)))
+            images.append(decode_file(_file(path).read()))
         except (OSError, ImageError) as error:
             faults.append(f"{path}: {error}")
     if faults:

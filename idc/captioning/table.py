@@ -23,6 +23,7 @@ from pydantic import Field
 
 from idc.captioning.apply import BatchCaptioner, CaptionSettings, Fault
 from idc.captioning.contract import draw_map
+from idc.captioning.edits import instruction_in, judged_edit
 from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, captioner_identity
 from idc.captioning.region_of_interest import read_areas
 from idc.captioning.sources import AUTO, artifact_folder, missing_artifact
@@ -32,6 +33,7 @@ from idc.data.config import AccessConfig, Split
 from idc.data.images import MAX_PIXELS, encode_png
 from idc.data.object_store import explain_write_errors, first_look
 from idc.data.pipeline import Batch, ChunkResult, StageSpec, good_rows, num_rows, run_local
+from idc.data.readers.table import IMAGES
 from idc.data.rows import InputRows, RowFormat, open_rows
 from idc.data.store import MANIFEST, DatasetFolder, Manifest, Overwrite, fingerprint, iter_rows, read_manifest
 from idc.util.progress import tracked
@@ -49,10 +51,11 @@ _MAP_SIDE = 128
 _CANDIDATE = [("caption", pa.string()), ("confidence", pa.float64()), ("log_probability", pa.float64())]
 _REGION = [("box", pa.list_(pa.int32())), ("share", pa.float64()), ("position", pa.string()), ("before", pa.string()),
            ("after", pa.string())]  # fmt: skip
+_EDIT = [("found", pa.string()), ("collateral", pa.float64()), ("sentence", pa.string())]
 _BOX = pa.list_(pa.int32())
 _CLAIM = [("kind", pa.string()), ("object", pa.string()), ("count", pa.int32()), ("where", pa.string()),
           ("box_before", _BOX), ("box_after", _BOX), ("confidence", pa.float64()), ("before", pa.string()),
-          ("after", pa.string())]  # fmt: skip
+          ("after", pa.string()), ("page", pa.int32())]  # fmt: skip
 SCHEMA = pa.schema(
     [
         pa.field("row", pa.int64(), False),  # its number in the input, from 0
@@ -71,6 +74,9 @@ SCHEMA = pa.schema(
         pa.field("regions", pa.list_(pa.struct(_REGION))),
         pa.field("claims", pa.list_(pa.struct(_CLAIM))),
         pa.field("objects_text", pa.string()),
+        # of a row with an instruction: whether its edit is among the claims (found, not found, not seen), the share of
+        # the changed area outside of these, and both as a sentence
+        pa.field("edit", pa.struct(_EDIT)),
         pa.field("candidates", pa.list_(pa.struct(_CANDIDATE))),  # best first, the caption among them
         pa.field("captioner", pa.string(), False),  # the one that captioned the row
         pa.field("chosen", pa.string()),  # why auto chose it
@@ -79,7 +85,7 @@ SCHEMA = pa.schema(
     ]
 )
 
-_VERSION = 9
+_VERSION = 10
 """Incremented when the same input and settings would give other rows."""
 
 
@@ -212,8 +218,9 @@ def caption_rows(
         load = CaptionerLoader(job.artifact, job, job.gpus_per_actor, threads)
     artifact = load.artifact if isinstance(load, CaptionerLoader) else artifact_folder(job.artifact, job.objects)
     source = open_rows(
-        job.input, job.format, chunk_size=job.chunk_size, limit=job.max_pairs, split=job.split, access_config=job
-    )
+        job.input, job.format, chunk_size=job.chunk_size, limit=job.max_pairs, split=job.split, access_config=job,
+        columns=(*IMAGES, "meta"),
+    )  # fmt: skip
     ignore, only = read_areas(job.ignore), read_areas(job.only)  # which may fail: before the old output is touched
     folder = _open_output(job, source, captioner_identity(job.artifact, artifact, job.objects), overwrite)
     if not folder.complete:
@@ -283,6 +290,7 @@ class CaptionRows:
 
     def __init__(self, **settings: Any) -> None:
         self._described = BatchCaptioner(**settings)
+        self._names = settings["objects"].names
 
     def __call__(self, batch: Batch) -> Batch:
         rows: list[dict[str, Any]] = [{}] * num_rows(batch)
@@ -296,6 +304,8 @@ class CaptionRows:
             assert result.description is not None
             seconds[i] = result.seconds / result.batch
             rows[i] = result.description.to_dict()
+            if (instruction := instruction_in(batch["meta"][i])) is not None and rows[i]["claims"] is not None:
+                rows[i]["edit"] = judged_edit(instruction, rows[i], self._names)._asdict()
             if (values := result.description.change_map) is not None:
                 rows[i][CHANGE_MAP] = encode_png(draw_map(values, result.pixels.after.shape[:2], _MAP_SIDE))
         columns: Batch = {name: [row.get(name) for row in rows] for name in SCHEMA.names}

@@ -32,6 +32,8 @@ IMAGE = "<image>"
 """Marks the place of the next image in the text of a turn or prompt."""
 
 
+INSTRUCTION = "instruction"
+"""Column of tables, and name in ``meta``: what an edited image was to become."""
 CAPTION_ORIGINS = "caption_origins"
 """Optional column of pairs; a folder without it has captions of its data set alone."""
 

@@ -58,6 +58,9 @@ class EvaluateJob(LoadConfig):
     change_maps: bool = False
     """Score the captioner's change maps against the masks of changed pairs, with the pixel difference and a centred
     blob as baselines; for pairs with masks, such as rendered ones."""
+    reversal: int = Field(200, ge=0)
+    """Number of pairs, from the first on, that are also captioned with their images swapped: the share of captions that
+    turn round with them. 0: none."""
     metrics: tuple[Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr"], ...] = Field(
         ("BLEU", "METEOR", "ROUGE-L", "CIDEr"), min_length=1
     )

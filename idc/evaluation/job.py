@@ -36,7 +36,7 @@ from idc.training.config import KeepBest
 from idc.training.hashing import contents, file_hash
 from idc.util import logs
 
-_VERSION = 8
+_VERSION = 9
 """Incremented when the same inputs would give other numbers."""
 
 _INPUTS = {"pairs", "references", "artifact", "predictions", "vocabulary", "trained_baseline"}
@@ -143,7 +143,7 @@ def run_evaluation(
         update["baselines"][ev.TRAINED] = trained
     if job.artifact is not None:
         update |= {"artifact": captioning_identity(job.artifact), "training": baselines.training_of(job.artifact)}
-        update |= {"change_maps": said.maps}
+        update |= {"change_maps": said.maps, "reversal": said.reversal}
         update |= {} if said.warned is None else {"warned": len(said.warned & {row.pair_id for row in scored})}
     update |= {"fingerprint": fingerprint(scoring_fingerprint(job), files), "seconds": seconds}
     evaluation = evaluation.model_copy(update={**update, "protocol": {**evaluation.protocol, **source}})

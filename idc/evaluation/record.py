@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator
 
 from idc.metrics import change_types
 from idc.metrics.change_maps import ChangeMaps, change_map_table
+from idc.metrics.reversal import Reversal
 from idc.metrics.scene_scores import (
     INVENTED,
     INVENTED_CHANGE,
@@ -196,6 +197,8 @@ class Evaluation(_Record):
     warned: int | None = None
     """Number of pairs with the warning that they are unlike the training data; ``None`` if the captioner has none to
     give (:mod:`idc.captioning.familiarity`)."""
+    reversal: Reversal | None = None
+    """How many captions turn round with the images; ``None`` if no pair was captioned swapped."""
     protocol: dict[str, Any]
     seconds: dict[str, float] = {}
     """Durations of captioning, baselines and scoring."""
@@ -347,6 +350,8 @@ def evaluation_table(evaluation: Evaluation) -> str:
                 lines.append(f"  baseline: {name}: {values}")
     if (warnings := evaluation.warnings()) is not None:
         lines.append(f"warned as unlike the training data: {warnings}")
+    if evaluation.reversal is not None:
+        lines.append(f"reversal: {evaluation.reversal}")
     if evaluation.change_maps is not None:
         lines.append(change_map_table(evaluation.change_maps))
     return "\n".join(lines)

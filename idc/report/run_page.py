@@ -203,16 +203,18 @@ def scores_section(evaluations: Sequence[Evaluation], others: Others) -> pg.Sect
     metrics = sorted(first.scores, key=lambda metric: metric != HEADLINE)
     rows = [[name, *(_cell(of.scores.get(metric)) for metric in metrics)] for name, of in scored.items()]
     quoted = {name: f" (“{baseline.caption}”)" for name, baseline in first.baselines.items() if baseline.caption}
-    warned = []
+    warned, turned = [], []
     for name, of in {"the model": evaluations, **others}.items():
         if shares := [text for evaluation in of if (text := evaluation.warnings()) is not None]:
             warned.append(f"{name}: {' / '.join(dict.fromkeys(shares))}")
+        turned += [f"{name}: {evaluation.reversal}" for evaluation in of if evaluation.reversal is not None]
     return pg.Section("Scores", [
         pg.Tiles([*_tiles(first, scored, what), *_difference_tile(evaluations)]),
         pg.Text(note=_about(evaluations)),
         pg.Table(["", *metrics], rows, bold=[0]),
         pg.Bullets([f"{name}{quoted.get(name, '')}: {text}." for name, text in what.items() if text]),
         pg.Bullets(warned, note="With the warning that they are unlike the training data:"),
+        pg.Bullets(turned, note="Of pairs that were also captioned with their images swapped:"),
         _subsets(first, scored, metrics),
     ])  # fmt: skip
 

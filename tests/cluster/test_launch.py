@@ -68,14 +68,15 @@ def pins(lock: str) -> dict[str, str]:
     return versions
 
 
+DEPLOYED = ("serve", "gpu", "objects", "geo", "documents")
+
+
 def test_the_locks_have_what_is_installed_with_hashes_and_development_apart() -> None:
     extras = PROJECT["optional-dependencies"]
     runtime, development = pins("requirements.lock"), pins("requirements-dev.lock")
-    needed = set(
-        closure([*PROJECT["dependencies"], *extras["serve"], *extras["gpu"], *extras["objects"], *extras["geo"]])
-    )
+    needed = set(closure([*PROJECT["dependencies"], *(text for name in DEPLOYED for text in extras[name])]))
     assert set(runtime) == needed
-    optional = [*(extra for extra in extras["dev"] if not extra.startswith("idc")), *extras["text"]]
+    optional = [*(extra for extra in extras["dev"] if not extra.startswith("idc")), *extras["text"], *extras["mcp"]]
     everything = set(closure(optional)) | needed
     assert set(development) == everything - needed - {"wheel"}  # make setup installs wheel first
     for name, version in (runtime | development).items():

@@ -102,12 +102,16 @@ def test_the_command_lists_all_and_refuses_an_unknown_one(installed: Path, tmp_p
 
 
 def test_every_package_that_is_imported_is_a_dependency() -> None:
-    """By the names of what is imported; extras are for the server, DeepSpeed, words on images, GeoTIFFs, tests."""
+    """By the names of what is imported; extras are for the server, DeepSpeed, words on images, GeoTIFFs, documents,
+    agents, tests."""
     extras = {name: names(texts) for name, texts in PROJECT["optional-dependencies"].items()}
     base, serve = names(PROJECT["dependencies"]), extras["serve"]
-    for extra, package in {"gpu": "deepspeed", "text": "rapidocr", "geo": "rasterio", "dev": "playwright"}.items():
+    optional = {
+        "gpu": "deepspeed", "text": "rapidocr", "geo": "rasterio", "documents": "pypdfium2", "mcp": "mcp",
+    }  # fmt: skip
+    for extra, package in {**optional, "dev": "playwright"}.items():
         assert package in extras[extra]
-    assert imported("idc") - {"deepspeed", "rapidocr", "rasterio"} <= base
+    assert imported("idc") - set(optional.values()) <= base
     assert imported("jobs") <= base
     assert imported("serve") <= base | serve
     assert imported("cluster") | imported("benchmarks") <= base | serve | {"deepspeed", "playwright", "trl", "datasets"}

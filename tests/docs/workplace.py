@@ -14,6 +14,7 @@ from pathlib import Path
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
+from tests.captioning.pdf_files import pdf, text_page
 from tests.data.readers.test_more_readers import cdvqa, qag360k
 from tests.data.small_sets import clevr_change, spot_the_diff
 from tests.docs.checks import ROOT
@@ -82,6 +83,8 @@ def make_workplace(world: World, captioner: Path, folder: Path) -> Path:
     for suffix in ("png", "jpg"):
         for name in ("before", "after"):
             Image.open(folder / "my_pairs" / name / "039.jpg").save(folder / f"{name}.{suffix}")
+    for name, pages in (("before", [text_page(0)]), ("after", [text_page(0), text_page(1)])):
+        (folder / f"{name}.pdf").write_bytes(pdf(pages))
     for version, name in (("baseline", "before"), ("screenshots", "after")):
         (folder / version).mkdir()
         shutil.copy(folder / f"{name}.png", folder / version / "start.png")

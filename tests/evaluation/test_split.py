@@ -18,6 +18,7 @@ from idc.data.schema import ChangePair
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import run_evaluation
 from idc.evaluation.split import SplitBatches, caption_split
+from idc.metrics.reversal import Reversal
 from tests.captioning.toy import ToyCaptioner
 from tests.folders import write_rows
 
@@ -57,7 +58,7 @@ class Bright(ToyCaptioner):
 
 
 def job(pairs: Path, out: Path, **settings: Any) -> EvaluateJob:
-    given = {"pairs": str(pairs), "out": str(out), "artifact": "a", "batch_size": 3, **settings}
+    given = {"pairs": str(pairs), "out": str(out), "artifact": "a", "batch_size": 3, "reversal": 0, **settings}
     return load(EvaluateJob, None, {name: value for name, value in given.items() if value is not None})
 
 
@@ -87,6 +88,33 @@ def test_captions_of_other_weights_are_not_taken(tmp_path: Path) -> None:
         again = Bright()
         caption_split(job(pairs, tmp_path / "o"), loading(again), quiet, "other", overwrite=True)
         assert len(again.seen) == calls
+
+
+class Ordered(ToyCaptioner):
+    """Says which image is brighter, but of every third pair the same in both orders."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
+        values = [(int(before.mean()), int(after.mean())) for before, after in zip(befores, afters, strict=True)]
+        return ["the cube is gone" if a > b and min(a, b) % 3 else "a cube appeared" for a, b in values]
+
+
+def test_the_first_pairs_are_also_captioned_swapped(tmp_path: Path) -> None:
+    pairs = make_pairs(tmp_path / "pairs")
+    captions = [
+        caption_split(job(pairs, tmp_path / f"o{size}", reversal=7, batch_size=size), loading(Ordered()), quiet, "w")
+        for size in (3, 4)
+    ]
+    assert captions[0] == captions[1]
+    assert set(captions[0].captions.values()) == {"a cube appeared"}
+    assert captions[0].reversal == Reversal(asked=7, read=7, turned=5, changes=7, changes_turned=5), (
+        "of the pairs 1, 3 ... 13 two are multiples"
+    )
+    said = caption_split(job(pairs, tmp_path / "none", reversal=7), loading(Bright()), quiet, "w")
+    assert said.reversal == Reversal(asked=7, read=0, turned=0, changes=0, changes_turned=0)
+    assert caption_split(job(pairs, tmp_path / "off"), loading(Ordered()), quiet, "w").reversal is None
 
 
 @pytest.mark.parametrize(

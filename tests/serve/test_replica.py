@@ -374,7 +374,7 @@ EARLIER: set[psutil.Process] = set()
 
 def decoders() -> list[psutil.Process]:
     """The decoder processes of this test."""
-    return [child for child in descendants(psutil.Process(), "serve.decoder_process") if child not in EARLIER]
+    return [child for child in descendants(psutil.Process(), "idc.data.decoder_process") if child not in EARLIER]
 
 
 @pytest.fixture(autouse=True)

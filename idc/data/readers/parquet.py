@@ -20,7 +20,7 @@ from idc.data import files
 from idc.data.pipeline import Batch
 from idc.data.readers.base import rows_to_batch, unread
 from idc.data.readers.table import IMAGES, KNOWN, NUMBERED, check_columns, digest_of, id_error, record_row
-from idc.data.schema import CAPTION_ORIGINS
+from idc.data.schema import CAPTION_ORIGINS, INSTRUCTION
 from idc.data.store import ManifestPart, explain_read_errors, fingerprint
 from idc.data.stored_rows import check_part, open_parquet
 
@@ -181,7 +181,7 @@ class ParquetReader:
             self._file = number, stream, _open_file(stream, str(file))
         _, stream, parquet = self._file
         if columns is not None:
-            wanted = {"pair_id", "split", *columns}
+            wanted = {"pair_id", "split", *columns, *([INSTRUCTION] if "meta" in columns else [])}
             columns = [name for name in parquet.schema_arrow.names if self.names.get(name, name) in wanted]
         records = _group_records(stream, parquet, group, columns, min(_DECODED, self._chunk_size))
         if not self.names:

@@ -86,6 +86,16 @@ class PairCanvas(NamedTuple):
             ends.append((first, int(inside[-1]) + 1 if len(inside) else first))
         return ends[0][0], ends[1][0], ends[0][1], ends[1][1]
 
+    def of_after(self, box: PixelBox) -> PixelBox | None:
+        """A box of the image after on the canvas; None where that holds nothing of it."""
+        rows, columns = (
+            np.flatnonzero((lines[1] >= low) & (lines[1] < high))
+            for lines, low, high in ((self.lines[0], box[1], box[3]), (self.lines[1], box[0], box[2]))
+        )
+        if not len(rows) or not len(columns):
+            return None
+        return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
+
     def where(self, box: PixelBox) -> str:
         """The position of a box of the canvas on the image after, in words."""
         return where_of(self.on(1, box), self.sizes[1])

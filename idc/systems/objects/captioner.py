@@ -33,6 +33,7 @@ from idc.systems.objects.detectors import Detector, detector_identity, embedded_
 from idc.systems.objects.exact import exact_changes
 from idc.systems.objects.frames import dead_frame, exposed, other_colours, thumbnail
 from idc.systems.objects.geometry import around, shifted_box, slices_of
+from idc.systems.objects.known_words import compared_words
 from idc.systems.objects.reading import reads_text
 from idc.systems.objects.region_claims import other_regions, region_claims
 from idc.systems.objects.text import word_claims
@@ -107,12 +108,15 @@ class ObjectsCaptioner(Captioner):
         if self._config.mode != "exact" and (text := dead_frame(before, after)):
             difference = np.abs(thumbnail(before) - thumbnail(after)).mean(axis=2) / 255 if change_map else None
             return _undecided(text, difference, "one of the images shows nothing")
-        canvas = None
+        canvas, texts, region = None, None, region_of_interest
+        if options.words is not None:
+            texts = compared_words(*options.words, before, after, region)
+            region = texts.region_of_interest(region, after.shape)
         if self._config.mode != "photographs":
             make_canvas = canvas_of if self._config.mode == "exact" else exact_canvas
-            canvas = make_canvas(before, after, region_of_interest)
+            canvas = make_canvas(before, after, region)
         if canvas is not None:
-            description = exact_changes(before, after, canvas, self._text, options.counts)
+            description = exact_changes(before, after, canvas, self._text, options.counts, texts)
             description = self._with_pictures(description, before, after, options.counts)
             return description if change_map else replace(description, change_map=None)
         (first, gain), (second, other_gain) = (exposed(_reduced(image)) for image in (before, after))

@@ -27,6 +27,7 @@ from idc.systems.objects.geometry import (
     shifted_box,
     slices_of,
 )
+from idc.systems.objects.known_words import KnownReader, KnownWords
 from idc.systems.objects.pixel_changes import (
     Move,
     clusters_of,
@@ -92,7 +93,12 @@ class _Cluster(NamedTuple):
 
 
 def exact_changes(
-    before: np.ndarray, after: np.ndarray, canvas: PairCanvas, read_text: bool = True, counts: Counts | None = None
+    before: np.ndarray,
+    after: np.ndarray,
+    canvas: PairCanvas,
+    read_text: bool = True,
+    counts: Counts | None = None,
+    texts: KnownWords | None = None,
 ) -> Description:
     """Compare two images of any sizes pixel by pixel.
 
@@ -100,6 +106,7 @@ def exact_changes(
         canvas: of these images, :func:`~idc.systems.objects.canvas.canvas_of`.
         read_text: whether words are read, by the extra ``text``.
         counts: what counts as a change.
+        texts: the words, which are then not read.
 
     Returns:
         The most telling claims first, and the largest of the regions, parts of the image after that differ; the change
@@ -108,7 +115,7 @@ def exact_changes(
     started = time.thread_time()
     repainted = canvas.repainted
     different = different_pixels(repainted.before, canvas.after)
-    reader = WordReader(read_text)
+    reader = WordReader(read_text) if texts is None else KnownReader(texts.stayed, canvas)
     said = [_strip_claim((before, after)[strip.side], strip, reader) for strip in canvas.strips[:_MOST_LISTED]]
     unmoved, moves = unmoved_pixels(repainted.before, canvas.after, different)
     labels, boxes = clusters_of(unmoved)
@@ -136,7 +143,9 @@ def exact_changes(
     for move, row in rows.items():
         changes += _move_claims(move, row, canvas)
     said += [(_on_images(claim, canvas), clause) for claim, clause in changes]
+    said += texts.changed if texts else []
     said.sort(key=lambda entry: _rank(entry[0]))
+    said += texts.moved if texts else []
     claims, left_out = counted([claim for claim, _ in said], counts, after.shape, drawn=True)
     boxes = [colour.box for colour in repainted.colours] + [cluster.box for cluster in clusters[:listed]]
     boxes += [move.after for move in moves]
@@ -145,6 +154,9 @@ def exact_changes(
     regions = [_region(box, canvas, different) for box in boxes if different[slices_of(box)].any()]
     # The faintest difference is to be seen on a map.
     distance = largest_channel(cv2.absdiff(canvas.before, canvas.after)) / np.float32(255)
+    change_map = canvas.over_after(np.where(different, 0.25 + 0.75 * distance, 0))
+    for claim, _ in texts.changed if texts else ():
+        change_map[slices_of(claim.box_after or claim.box_before or (0, 0, 0, 0))] = 1
     clauses = [clause for claim, clause in said if clause and claim not in left_out]
     sentence = _sentence(clauses, len(clusters) - listed)
     if left_out:
@@ -164,7 +176,7 @@ def exact_changes(
     confidence = min((claim.confidence for claim in claims), default=1.0)
     return Description(
         (Candidate(sentence, math.log(confidence)),),
-        change_map=canvas.over_after(np.where(different, 0.25 + 0.75 * distance, 0)),
+        change_map=change_map,
         regions=tuple(sorted(regions, key=lambda region: -region.share)),
         claims=tuple(claims), objects_text=sentence, doubt=doubt,
     )  # fmt: skip

@@ -1,0 +1,1 @@
+"""The captioner as a tool of agents, by the Model Context Protocol."""
