@@ -38,6 +38,8 @@ _SMALLEST_EVEN = 16
 """Pixels of the smallest such area."""
 _PATCH = (12, 8)
 """Width and height of the patches by which moved content is recognised: two small letters."""
+_MOST_COPIES = 8
+"""Number of equal patches of an image up to which they are told apart by their order: the same word in several cells."""
 _MIN_VOTES = 24
 """Patches that must have moved by the same distance."""
 _MOST_MOVES = 12
@@ -149,8 +151,11 @@ def different_pixels(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     return result
 
 
-def unmoved_pixels(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> tuple[np.ndarray, list[Move]]:
-    """The different pixels that moves do not account for, bool (H, W), and the moves, the largest first.
+def unmoved_pixels(
+    before: np.ndarray, after: np.ndarray, different: np.ndarray
+) -> tuple[np.ndarray, list[Move], tuple[np.ndarray, np.ndarray]]:
+    """The different pixels that moves do not account for, bool (H, W), the moves, the largest first, and what they
+    account for on the image before and after, bool (H, W).
 
     Left are those at which the image after has detail that came from nowhere, or that of the image before went nowhere;
     plain ground is covered and uncovered by what moves. Within a cluster most of which is left nothing moved: a letter
@@ -160,6 +165,7 @@ def unmoved_pixels(before: np.ndarray, after: np.ndarray, different: np.ndarray)
     labels, boxes = clusters_of(different, _LETTERS)
     explained = [np.zeros_like(different) for _ in codes]
     moves: list[tuple[Move, int]] = []
+    shares: list[tuple[tuple[int, int], int, PixelBox, np.ndarray]] = []
     for dx, dy in _distances(before, after, different):
         for side, (x, y) in enumerate(((dx, dy), (-dx, -dy))):
             shown = _shown_at(codes[side], codes[1 - side], (x, y))
@@ -170,6 +176,7 @@ def unmoved_pixels(before: np.ndarray, after: np.ndarray, different: np.ndarray)
                 inside = bounds_of((new & shown)[window] & (labels[window] == number))
                 box = shifted_box(inside, *boxes[number - 1][:2])
                 explained[side][slices_of(box)] |= shown[slices_of(box)]
+                shares.append(((dx, dy), side, box, shown[slices_of(box)]))
                 other = shifted_box(box, x, y)
                 moves.append((Move((dx, dy), *((other, box) if side else (box, other))), int(number)))
     went, came = explained
@@ -180,12 +187,17 @@ def unmoved_pixels(before: np.ndarray, after: np.ndarray, different: np.ndarray)
     left |= changed[wholes]
     parts = np.zeros(len(boxes) + 1, bool)
     parts[labels[different]] = changed[wholes[different]]
-    return left, _together(move for move, number in moves if not parts[number])
+    kept = [move for move, number in moves if not parts[number]]
+    accounted = np.zeros_like(different), np.zeros_like(different)
+    for by, side, box, shown in shares:
+        if by in {move.by for move in kept}:  # a letter in two words moved by a distance that is no other part's
+            accounted[side][slices_of(box)] |= shown
+    return left, _together(kept), accounted
 
 
 def _equal_patches(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The upper left corners x, y (N, 2) after, and before, of patches that are equal, have detail and a different
-    pixel, and occur once in either image."""
+    pixel, and occur as often in both images, a few times: the first one is then the first one, as in reading."""
     sides = []
     for image in (after, before):
         kernel = np.ones(_PATCH[::-1], np.uint8)
@@ -193,10 +205,16 @@ def _equal_patches(before: np.ndarray, after: np.ndarray, different: np.ndarray)
             cv2.dilate(mask.astype(np.uint8), kernel, anchor=(0, 0)) > 0 for mask in (_detail(image), different)
         )
         y, x = np.nonzero((detailed & near)[: 1 - _PATCH[1], : 1 - _PATCH[0]])
-        codes, first, counts = np.unique(_patch_keys(image)[y, x], return_index=True, return_counts=True)
-        sides.append((codes[counts == 1], np.stack([x, y], axis=1)[first[counts == 1]]))
+        codes, numbers, counts = np.unique(_patch_keys(image)[y, x], return_inverse=True, return_counts=True)
+        order = np.argsort(numbers, kind="stable")
+        sides.append((codes, counts, np.stack([x, y], axis=1)[order], np.cumsum(counts) - counts))
     _, here, there = np.intersect1d(sides[0][0], sides[1][0], assume_unique=True, return_indices=True)
-    return sides[0][1][here], sides[1][1][there]
+    (_, counts, corners, starts), (_, other_counts, others, other_starts) = sides
+    as_often = (counts[here] == other_counts[there]) & (counts[here] <= _MOST_COPIES)
+    repeats = counts[here[as_often]]
+    ranks = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    firsts = (np.repeat(start[at[as_often]], repeats) for start, at in ((starts, here), (other_starts, there)))
+    return tuple(points[first + ranks] for points, first in zip((corners, others), firsts, strict=True))  # type: ignore[return-value]
 
 
 def _patch_keys(image: np.ndarray) -> np.ndarray:

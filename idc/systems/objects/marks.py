@@ -1,0 +1,225 @@
+"""Marks on a ground: the letters, icons and strokes in a part of a drawn image, measured so that the same marks in
+another size, weight, spacing or colour are recognised by undoing the difference.
+
+Images are uint8 RGB (H, W, 3); boxes are (left, top, right, bottom), right and bottom the first ones outside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from idc.systems.objects.geometry import PixelBox, around, bounds_of, shifted_box, slices_of
+from idc.systems.objects.recolouring import Colour, main_colour
+
+_INK = 0.25
+"""Coverage from which a pixel is of a mark."""
+_FAINTEST = 6
+"""Levels in 255 by which a mark differs from its ground."""
+_SAME_LINE = 2
+"""Rows without ink that a line of text may have, above the dots of its letters."""
+_SIZE, _WIDTH, _MASS = 0.05, 0.02, 0.08
+"""Smallest changes (of logarithms) of a font's size, of a line's width and of the amount of ink that are said."""
+_TINY = 0.005
+"""Smallest product of changes that are not in one direction."""
+_PLAUSIBLE = 2.5
+"""Largest distance, in tolerances, of the measures from those that an explanation predicts."""
+_ALIKE, _MOST, _FEW = 0.4, 0.85, 3
+"""Smallest correlation of the same letter, once its size and distance are undone; the share of a text's letters that
+must have it, and the number up to which they may do so by chance."""
+_RIGID = 0.9
+"""The same where nothing but their place, or their colour, differs."""
+_SAME = 0.95
+"""The same where their colour alone differs: in another one, edges are blended a little otherwise."""
+_PLAIN_GROUND = 0.35
+"""Share of the pixels around and between marks that must have one colour."""
+
+
+class Marks:
+    """The marks of an image in a box: their coverage (h, w) from 0 to 1, the box of what there is of them, the colour of
+    the strokes."""
+
+    def __init__(self, coverage: np.ndarray, box: PixelBox, colour: Colour) -> None:
+        self.coverage, self.box, self.colour = coverage, box, colour
+
+    @property
+    def mass(self) -> float:
+        """The area of the ink, in pixels."""
+        return float(self.coverage.sum())
+
+    @cached_property
+    def lines(self) -> list[np.ndarray]:
+        """The coverage of each line of text, from the top."""
+        inked = (self.coverage > _INK).any(axis=1)
+        lines: list[np.ndarray] = []
+        for top, bottom in _runs(inked, _SAME_LINE):
+            rows = self.coverage[top:bottom]
+            columns = np.flatnonzero((rows > _INK).any(axis=0))
+            lines.append(rows[:, columns[0] : columns[-1] + 1])
+        return lines
+
+    @property
+    def tops(self) -> list[int]:
+        """The first row of each line."""
+        return [top for top, _ in _runs((self.coverage > _INK).any(axis=1), _SAME_LINE)]
+
+
+def marks_of(image: np.ndarray, box: PixelBox, labels: np.ndarray, numbers: Sequence[int]) -> Marks | None:
+    """The marks in a box of an image with pixels of these numbers among the labels (H, W), as wholes; None if there are
+    none, or the ground is not plain."""
+    outer = around(box, 3, image.shape[:2])
+    part, mask = image[slices_of(outer)], np.isin(labels[slices_of(outer)], numbers)
+    rim = np.ones(mask.shape, bool)
+    rim[3:-3, 3:-3] = False
+    ground = main_colour(part[rim | ~mask])
+    if ground.share < _PLAIN_GROUND:
+        return None
+    contrast = np.linalg.norm(part - ground.rgb, axis=2)
+    ink = contrast > _FAINTEST
+    count, components = cv2.connectedComponents(ink.astype(np.uint8))
+    ink &= (np.bincount(components[mask & ink], minlength=count) > 0)[components]
+    if not ink.any():
+        return None
+    strokes = contrast >= np.percentile(contrast[ink], 85)
+    colour, inner = main_colour(part[strokes & ink]), bounds_of(ink)
+    coverage = np.where(ink, contrast / max(float(np.linalg.norm(colour.rgb - ground.rgb)), 1.0), 0).clip(0, 1)
+    return Marks(coverage[slices_of(inner)].astype(np.float32), shifted_box(inner, *outer[:2]), colour)
+
+
+def _runs(values: np.ndarray, joined: int = 0) -> list[tuple[int, int]]:
+    """Starts and ends of the runs of a mask (N,), over gaps up to a length."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], values.astype(np.int8), [0]])))
+    runs: list[tuple[int, int]] = []
+    for start, end in edges.reshape(-1, 2).tolist():
+        if runs and start - runs[-1][1] <= joined:
+            runs[-1] = runs[-1][0], end
+        else:
+            runs.append((start, end))
+    return runs
+
+
+def _correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Of two coverages, the first one at the size of the second one."""
+    if first.shape != second.shape:
+        first = cv2.resize(first, second.shape[::-1], interpolation=cv2.INTER_AREA)
+    first, second = first - first.mean(), second - second.mean()
+    product = float(np.sqrt((first**2).sum() * (second**2).sum()))
+    return float((first * second).sum()) / product if product > 1e-3 else 1.0
+
+
+def same_marks(first: Marks, second: Marks) -> bool:
+    """Whether both are the same at the same place, in whatever colours."""
+    return max(abs(np.subtract(first.box, second.box))) <= 1 and _correlation(first.coverage, second.coverage) > _SAME
+
+
+def _letters(line: np.ndarray) -> list[tuple[int, int]]:
+    """The columns of each letter of a line, or of several that touch."""
+    return _runs((line > _INK).any(axis=0))
+
+
+def same_letters(first: Marks, second: Marks) -> bool:
+    """Whether both have the same letters, several, in whatever size, weight and spacing: letter by letter where as many
+    are apart in both, else line by line."""
+    if len(first.lines) != len(second.lines):
+        return False
+    scores, weights = [], []
+    for line, other in zip(first.lines, second.lines, strict=True):
+        letters = [_letters(each) for each in (line, other)]
+        pairs = [(line, other)]
+        if len(letters[0]) == len(letters[1]):
+            pairs = [(line[:, a:b], other[:, c:d]) for (a, b), (c, d) in zip(*letters, strict=True)]
+        scores += [_correlation(*pair) >= _ALIKE for pair in pairs]
+        weights += [pair[0].shape[1] for pair in pairs]
+    return len(scores) > _FEW and float(np.average(scores, weights=weights)) >= _MOST
+
+
+class Measures(NamedTuple):
+    """Logarithms of the ratios after to before: of the lines' heights, their widths, the letters' widths (0 where they
+    are not apart) and the amount of ink; the pixels by which lines are further apart, and the letters; the usual height
+    of a line."""
+
+    height: float
+    width: float
+    letter: float
+    mass: float
+    pitch: float
+    gap: float
+    line: float
+
+
+def measured(first: Marks, second: Marks) -> Measures:
+    """What is measured of the same text before and after."""
+    sides = first, second
+    heights, widths = ([[line.shape[axis] for line in side.lines] for side in sides] for axis in (0, 1))
+    letters = [[end - start for line in side.lines for start, end in _letters(line)] for side in sides]
+    equal, apart = len(heights[0]) == len(heights[1]), len(letters[0]) == len(letters[1])
+    height = np.divide(*map(sum if equal else np.median, heights[::-1]))
+    pitches = [float(np.diff(side.tops).mean()) if len(side.tops) > 1 else 0.0 for side in sides]
+    return Measures(
+        math.log(height), math.log(sum(widths[1]) / sum(widths[0])),
+        math.log(sum(letters[1]) / sum(letters[0])) if apart else 0.0,
+        math.log(max(second.mass, 1) / max(first.mass, 1)), pitches[1] - pitches[0] if equal else 0.0,
+        (sum(widths[1]) - sum(widths[0])) / max(1, len(letters[0]) - len(heights[0])), float(np.median(heights[0])),
+    )  # fmt: skip
+
+
+class Explanation(NamedTuple):
+    """What changed: its aspect, the end of the clause, what it was and became, and by how much, with the unit."""
+
+    aspect: str
+    change: str
+    before: str | None = None
+    after: str | None = None
+    amount: float | None = None
+    unit: str | None = None
+
+
+def typographic(first: Marks, second: Marks) -> Explanation | None:
+    """The size, weight, letter spacing or line height that explains both measures of the same text; None if none does,
+    or none differs enough."""
+    height, width, letter, mass, pitch, gap, line = measured(first, second)
+    row = 1 / max(line, 1.0)  # the height is known to a pixel
+
+    def beyond(value: float, tolerance: float) -> float:
+        return abs(value) / tolerance
+
+    errors = dict.fromkeys(("font size", "letter spacing", "font weight", "line height"), math.inf)
+    if min(abs(width), abs(mass)) > _SIZE and max(abs(height), abs(letter)) > _SIZE / 2:
+        errors["font size"] = beyond(mass - 2 * width, 0.12) + max(0.0, beyond(height - width, row) - 0.5)
+    if abs(width) > _WIDTH:
+        errors["letter spacing"] = beyond(mass, 0.05) + beyond(height, row) + beyond(letter, 0.05)
+    if abs(mass) > _MASS and abs(mass) > 1.2 * abs(width):
+        errors["font weight"] = beyond(height, row) + max(0.0, abs(width) - 0.2) / 0.02 + 5 * (width * mass < -_TINY)
+    if abs(pitch) >= 1:
+        errors["line height"] = beyond(mass, 0.05) + beyond(width, 0.02) + beyond(height, row)
+    aspect = min(errors, key=lambda name: errors[name])
+    if errors[aspect] > _PLAUSIBLE:
+        return None
+    match aspect:
+        case "font size":
+            ratio = math.exp(width)
+            percent = round(100 * (ratio - 1))
+            change = f"became {'larger' if percent > 0 else 'smaller'} (letters by {abs(percent)} %)"
+            return Explanation(aspect, change, amount=percent, unit="%")
+        case "letter spacing":
+            change = f"{'more' if width > 0 else 'less'} space between the letters"
+            return Explanation(aspect, f"got {change}", amount=round(gap, 1), unit="px")
+        case "font weight":
+            percent = round(100 * (math.exp(mass) - 1))
+            return Explanation(aspect, f"became {'bolder' if mass > 0 else 'less bold'}", amount=percent, unit="%")
+    change = f"{'more' if pitch > 0 else 'less'} space between the lines, by {abs(pitch):.3g} px"
+    return Explanation(aspect, f"got {change}", amount=round(pitch, 1), unit="px")
+
+
+def moved_by(first: Marks, second: Marks) -> tuple[int, int] | None:
+    """The distance right and down at which the same marks are; None if they are other ones."""
+    sizes = [(box[2] - box[0], box[3] - box[1]) for box in (first.box, second.box)]
+    if max(abs(np.subtract(*sizes))) > 1 or _correlation(first.coverage, second.coverage) < _RIGID:
+        return None
+    dx, dy = np.subtract(second.box[:2], first.box[:2]).tolist()
+    return (dx, dy) if dx or dy else None
