@@ -19,6 +19,7 @@ from idc.captioning.contract import Candidate, Claim, Description, Region
 from idc.captioning.counts import Counts, counted, left_out_sentence
 from idc.systems.objects.canvas import ExtraStrip, PairCanvas
 from idc.systems.objects.explanations import (
+    CAUSES,
     LINE_HEIGHT,
     MOST_QUOTED,
     Element,
@@ -87,7 +88,7 @@ def exact_changes(
     said = [_strip_claim((before, after)[strip.side], strip, reader) for strip in canvas.strips[:_MOST_LISTED]]
     unmoved, moves, accounted = unmoved_pixels(repainted.before, canvas.after, different)
     labels, boxes = clusters_of(unmoved)
-    pair = ScreenPair(canvas, labels, accounted, reader)
+    pair = ScreenPair(canvas, different, labels, accounted, moves, reader)
     elements = [
         element for element in pair.elements(boxes) if not any(_follows_from(pair, element, move) for move in moves)
     ]
@@ -156,7 +157,7 @@ def _findings(
             done.add(element)
     for group in _blocks(pair, [element for element in elements if element not in done]):
         if time.thread_time() < deadline and (explanation := block(pair, group)) is not None:
-            findings.append(explanation)
+            findings += explanation
             done.update(group)
     for element in elements:
         if element not in done and time.thread_time() < deadline:
@@ -385,10 +386,12 @@ def _region(box: PixelBox, canvas: PairCanvas, different: np.ndarray) -> Region:
 
 
 def _rank(claim: Claim) -> tuple[bool, bool, float]:
-    """Readings first, moves last, and the largest of each."""
+    """What moves its surroundings first, then readings, moves last, and the largest of each."""
     is_reading = claim.object in ("row", "words") and claim.kind != "changed"
+    is_cause = claim.aspect in CAUSES
     return (
         claim.kind == "moved",
+        not is_cause,
         not is_reading,
         -max(box_area(box) for box in (claim.box_before, claim.box_after) if box is not None),
     )

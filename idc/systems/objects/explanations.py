@@ -13,16 +13,28 @@ from difflib import SequenceMatcher
 from itertools import product
 from typing import NamedTuple
 
+import cv2
 import numpy as np
 
 from idc.captioning.contract import Claim, ClaimKind
 from idc.systems.objects.canvas import PairCanvas
-from idc.systems.objects.geometry import PixelBox, around, around_all, bounds_of, shifted_box, slices_of
+from idc.systems.objects.geometry import (
+    PixelBox,
+    around,
+    around_all,
+    bounds_of,
+    boxes_overlap,
+    shifted_box,
+    slices_of,
+)
 from idc.systems.objects.marks import Explanation, Marks, marks_of, moved_by, same_letters, same_marks, typographic
+from idc.systems.objects.pixel_changes import Move
 from idc.systems.objects.reading import DrawnWords, Word, WordReader
 from idc.systems.objects.recolouring import Colour, main_colour, names_of
 from idc.systems.objects.wording import MIXED, colour_of, quoted, sampled, with_article, words_clause
 
+CAUSES = ("font size", "font weight", "letter spacing", "line height")
+"""Aspects of texts after which their words may be on other lines, and what follows elsewhere."""
 MOST_QUOTED = 12
 """Words of a strip, row or area that are quoted."""
 _NAMING = 8
@@ -35,6 +47,8 @@ _PLAIN = 0.6
 """Share of a cluster's pixels that must have a colour for it to be that of the cluster."""
 _PLAIN_LINE = 0.2
 """The same of a line or border, which may be blended with its ground."""
+_ROUNDING = 2
+"""Levels in 255 by which colours differ that were converted in another way."""
 _LIGHTER = 8
 """Grey levels by which parts of many colours became lighter or darker."""
 _FILLED = 0.7
@@ -47,12 +61,21 @@ _ONE_COLOUR = 0.15
 """Second singular value of the distances from the ground, as a share of the first, of marks of one colour."""
 _SAME_FADE = 0.04
 """Differences of opacity that are one."""
+_MOST_READ = 400
+"""Pixels from the top of a text that are read to compare it."""
 _LETTERS = 3
 """Letters by which a text is recognised, or another one."""
 _MIRRORED = 0.6
 """Intersection over union of the four corners of a box, one upon the other."""
+_ELSEWHERE, _REACH, _MOST_SOUGHT = 0.88, 160, 24
+"""Correlation of a word with its copy on the other image, the rows up and down in which it is sought, and the number of
+words that are."""
+_OVERLAID = 0.45
+"""The same where other content is over it, or under it."""
 _MOVED_AWAY = 0.3
 """Share of an element's pixels on one image below which what is there moved."""
+_SMALLEST_WORD, _COPIES = 6, 4
+"""Shortest side of a word that is sought elsewhere, and the number of its copies that are looked at."""
 _MOST_CORNERS, _SMALLEST_CORNER, _EMPTY_CORNER = 40, 2, 0.2
 """Elements among which corners are looked for; pixels of the smallest one, and the share of its inner part that differs
 at most: what is cut off is at the edges."""
@@ -80,12 +103,16 @@ class Finding(NamedTuple):
 
 class ScreenPair:
     """Both images on their canvas with the labels (H, W) of the clusters that differ, and what is still read of them.
-    ``sides``: the labels without what came from, or went to, another place, on the image before and after."""
+    ``sides``: the labels without what came from, or went to, another place, on the image before and after.
+    ``different``: whether each pixel differs, even if it only moved."""
 
     def __init__(
-        self, canvas: PairCanvas, labels: np.ndarray, explained: tuple[np.ndarray, np.ndarray], reader: WordReader
-    ) -> None:
-        self.canvas, self.labels, self.reader = canvas, labels, reader
+        self, canvas: PairCanvas, different: np.ndarray, labels: np.ndarray, explained: tuple[np.ndarray, np.ndarray],
+        moves: Sequence[Move], reader: WordReader,
+    ) -> None:  # fmt: skip
+        self.canvas, self.different, self.labels, self.reader = canvas, different, labels, reader
+        self.moves = tuple(moves)
+        self.sought = 0
         self.images = canvas.before, canvas.after
         self.sides = tuple(np.where(mask, 0, labels) for mask in explained)
         self.most = int(labels.max(initial=0))
@@ -117,17 +144,17 @@ class ScreenPair:
         if element.box[3] - element.box[1] > LINE_HEIGHT * self.scale or is_line(element.box, self.scale):
             return False
         mask = self.mask(element)
-        return bool(mask.mean() < _FILLED and not border_of(mask, self.scale))
+        return not border_of(mask, self.scale)
 
     def joined(self, elements: Sequence[Element]) -> Element:
         """Several as one."""
         box = around_all([element.box for element in elements])
         return Element(box, tuple(number for each in elements for number in each.numbers), self.canvas.where(box))
 
-    def marks(self, element: Element) -> list[Marks | None]:
-        """The marks of an element on both images."""
+    def marks(self, element: Element, inside: bool = False) -> list[Marks | None]:
+        """The marks of an element on both images; ``inside``: of a button or frame."""
         return [
-            marks_of(image, element.box, labels, element.numbers)
+            marks_of(image, element.box, labels, element.numbers, inside)
             for image, labels in zip(self.images, self.sides, strict=True)
         ]
 
@@ -142,6 +169,34 @@ class ScreenPair:
             return bool(parts[0].sum() >= _MOVED_AWAY * parts[1].sum())
 
         return DrawnWords(*([word for word in read if stays(word, side)] for side, read in enumerate(words)))
+
+    def distance(self, word: Word, side: int) -> tuple[int, int] | None:
+        """How far right and down a word of an image is on the other one, where that differs too; None if nowhere."""
+        box = around(word.box, 0, self.labels.shape)
+        for by, _, after in self.moves:  # over what is there, or under what came
+            for dx, dy in (by, (0, 0)):
+                part = self.images[1 - side][slices_of(shifted_box(box, *((dx, dy) if side == 0 else (-dx, -dy))))]
+                if boxes_overlap(after, shifted_box(box, dx, dy) if side == 0 else box):
+                    same = part.shape == self.images[side][slices_of(box)].shape
+                    if same and cv2.matchTemplate(part, self.images[side][slices_of(box)], cv2.TM_CCOEFF_NORMED)[0, 0] > _OVERLAID:
+                        return dx, dy
+        self.sought += 1
+        if self.sought > _MOST_SOUGHT or min(box[2] - box[0], box[3] - box[1]) < _SMALLEST_WORD:
+            return None
+        top, bottom = max(0, box[1] - _REACH * self.scale), min(self.labels.shape[0], box[3] + _REACH * self.scale)
+        word_part, band = self.images[side][slices_of(box)], self.images[1 - side][top:bottom]
+        scores = cv2.matchTemplate(band, word_part, cv2.TM_CCOEFF_NORMED)
+        scores = np.where(np.isfinite(scores), scores, 0)
+        for _ in range(_COPIES):
+            _, score, _, (x, y) = cv2.minMaxLoc(scores)
+            if score < _ELSEWHERE:
+                return None
+            copy = self.different[y + top : y + top + box[3] - box[1], x : x + box[2] - box[0]]
+            by = x - box[0], y + top - box[1]
+            if copy.any() and max(map(abs, by)) > 1:
+                return by
+            scores[max(0, y - 2) : y + 3, max(0, x - 2) : x + 3] = 0
+        return None
 
     def is_accounted(self, element: Element, side: int) -> bool:
         """Whether what an image has in an element is at another place of the other one."""
@@ -177,33 +232,36 @@ def explained(pair: ScreenPair, element: Element) -> list[Finding]:
         return [_stroke(pair, element, mask, "border" if thickness else "line")]
     parts = [image[slices_of(element.box)][mask] for image in pair.images]
     grounds = [_grounds(pair, image, element, mask) for image in pair.images]
-    marks = pair.marks(element) if mask.mean() < _FILLED else [None, None]
-    if marks[0] is not None and marks[1] is not None and (finding := _same_marks(pair, element, *marks)) is not None:
-        return [finding]
+    if (findings := block(pair, [element])) is not None:
+        return findings
     words = pair.words(element, mask)
     if any(words) and (any(words.changed()) or mask.mean() < _FILLED):
         return _with_rest(pair, element, mask, words, parts, grounds)
     return [_look(pair, element, mask, parts, grounds)]
 
 
-def block(pair: ScreenPair, elements: Sequence[Element]) -> Finding | None:
-    """The one explanation of several lines of marks, if there is one."""
+def block(pair: ScreenPair, elements: Sequence[Element]) -> list[Finding] | None:
+    """The one explanation of several lines of marks, if there is one: empty where nothing is to be seen."""
     element = pair.joined(elements)
-    marks = pair.marks(element)
-    if marks[0] is None or marks[1] is None:
-        return None
-    return _same_marks(pair, element, *marks)
+    for inside in (False, True):
+        first, second = pair.marks(element, inside)
+        if first is not None and second is not None:
+            findings = _same_marks(pair, element, first, second)
+            if findings is not None:
+                return findings
+    return None
 
 
-def _same_marks(pair: ScreenPair, element: Element, first: Marks, second: Marks) -> Finding | None:
+def _same_marks(pair: ScreenPair, element: Element, first: Marks, second: Marks) -> list[Finding] | None:
     """The same marks at another place, in another colour, size, weight or spacing."""
-    if (by := moved_by(first, second)) is not None:
+    by = moved_by(first, second)
+    if by is not None and any(by):
         claim = moved_claim(first.box, second.box, pair.canvas)
-        return Finding(claim, f"{{}} {way_of(*by)}")
-    if same_marks(first, second):
+        return [Finding(claim, f"{{}} {way_of(*by)}")]
+    if by is not None or same_marks(first, second):
         colours = first.colour, second.colour
-        if colours[0].code == colours[1].code:
-            return None
+        if np.abs(colours[0].rgb - colours[1].rgb).max() <= _ROUNDING:
+            return None if by is None else []
         names = names_of(*colours)
         explanation = Explanation("colour", f"changed from {names[0]} to {names[1]}", *names)
     else:
@@ -213,12 +271,12 @@ def _same_marks(pair: ScreenPair, element: Element, first: Marks, second: Marks)
         explanation = measured_change
     element = element._replace(box=around_all([first.box, second.box]))
     claim = replace(claim_of(element, "words", explanation), box_before=first.box, box_after=second.box)
-    return Finding(claim, f"{{}} {explanation.change}")
+    return [Finding(claim, f"{{}} {explanation.change}")]
 
 
 def _reads_alike(pair: ScreenPair, element: Element) -> bool:
     """Whether what is read is the same but for single letters."""
-    sides = ["".join(word.key for word in pair.reader.name(image, element.box)) for image in pair.images]
+    sides = ["".join(word.key for word in pair.reader.name(image, element.box, _MOST_READ)) for image in pair.images]
     if min(map(len, sides)) < _LETTERS:
         return False
     codes = SequenceMatcher(None, *sides, autojunk=False).get_opcodes()
@@ -300,6 +358,11 @@ def _with_rest(
     if not gone and not new:
         text = f'the words "{quoted_words(words.before)}" {element.where}'
         return [Finding(claim_of(element, "words", Explanation("look", "")), f"{text} look different")]
+    sought = [[(word, pair.distance(word, side)) for word in read] for side, read in enumerate((gone, new))]
+    ways = [(word, by) for word, by in sought[0] if by is not None]
+    gone, new = ([word for word, by in side if by is None] for side in sought)
+    if not gone and not new:
+        return [_moved_word(pair, *each) for each in ways[:1] if each[1] not in {move.by for move in pair.moves}]
     kind: ClaimKind = "replaced" if gone and new else "gone" if gone else "appeared"
     boxes = [around_all([word.box for word in read]) if read else None for read in (gone, new)]
     confidence = min(word.confidence for word in gone + new)
@@ -313,6 +376,12 @@ def _with_rest(
     if claim.kind == look.claim.kind != "changed":  # a chart, and the words in it
         return [Finding(claim, ""), look._replace(clause=f"{look.clause}{with_words(words.before or words.after)}")]
     return [Finding(claim, words_clause(claim)), look]
+
+
+def _moved_word(pair: ScreenPair, word: Word, by: tuple[int, int]) -> Finding:
+    """The finding on a word that is elsewhere on the image after."""
+    claim = moved_claim(word.box, shifted_box(word.box, *by), pair.canvas, "words")
+    return Finding(claim, f"{{}} {way_of(*by)}" if any(by) else "")
 
 
 def _look(

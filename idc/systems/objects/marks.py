@@ -30,12 +30,17 @@ _TINY = 0.005
 _PLAUSIBLE = 2.5
 """Largest distance, in tolerances, of the measures from those that an explanation predicts."""
 _ALIKE, _MOST, _FEW = 0.4, 0.85, 3
+_LINE_ALIKE = 0.5
 """Smallest correlation of the same letter, once its size and distance are undone; the share of a text's letters that
 must have it, and the number up to which they may do so by chance."""
 _RIGID = 0.9
 """The same where nothing but their place, or their colour, differs."""
 _SAME = 0.95
 """The same where their colour alone differs: in another one, edges are blended a little otherwise."""
+_MOST_INK, _FRAME = 0.85, 0.7
+"""Share of their box above which they are a filled area; width and height of a frame, as shares of the part's."""
+_SHIFTED_LINE = 0.8
+"""Correlation of a line of text with the same one where the lines are closer together."""
 _PLAIN_GROUND = 0.35
 """Share of the pixels around and between marks that must have one colour."""
 
@@ -69,21 +74,27 @@ class Marks:
         return [top for top, _ in _runs((self.coverage > _INK).any(axis=1), _SAME_LINE)]
 
 
-def marks_of(image: np.ndarray, box: PixelBox, labels: np.ndarray, numbers: Sequence[int]) -> Marks | None:
+def marks_of(
+    image: np.ndarray, box: PixelBox, labels: np.ndarray, numbers: Sequence[int], inside: bool = False
+) -> Marks | None:
     """The marks in a box of an image with pixels of these numbers among the labels (H, W), as wholes; None if there are
-    none, or the ground is not plain."""
+    none, or the ground is not plain. ``inside``: those in a button or frame, without it."""
     outer = around(box, 3, image.shape[:2])
     part, mask = image[slices_of(outer)], np.isin(labels[slices_of(outer)], numbers)
     rim = np.ones(mask.shape, bool)
     rim[3:-3, 3:-3] = False
-    ground = main_colour(part[rim | ~mask])
+    ground = main_colour(part.reshape(-1, 3) if inside else part[rim | ~mask])
     if ground.share < _PLAIN_GROUND:
         return None
     contrast = np.linalg.norm(part - ground.rgb, axis=2)
     ink = contrast > _FAINTEST
-    count, components = cv2.connectedComponents(ink.astype(np.uint8))
-    ink &= (np.bincount(components[mask & ink], minlength=count) > 0)[components]
-    if not ink.any():
+    count, components, sizes, _ = cv2.connectedComponentsWithStats(ink.astype(np.uint8))
+    kept = np.bincount(components[mask & ink], minlength=count) > 0
+    if inside:
+        kept[np.concatenate([components[0], components[-1], components[:, 0], components[:, -1]])] = False
+        kept &= (sizes[:, 2] < _FRAME * mask.shape[1]) | (sizes[:, 3] < _FRAME * mask.shape[0])
+    ink &= kept[components]
+    if not ink.any() or ink[slices_of(bounds_of(ink))].mean() > _MOST_INK:
         return None
     strokes = contrast >= np.percentile(contrast[ink], 85)
     colour, inner = main_colour(part[strokes & ink]), bounds_of(ink)
@@ -112,9 +123,14 @@ def _correlation(first: np.ndarray, second: np.ndarray) -> float:
     return float((first * second).sum()) / product if product > 1e-3 else 1.0
 
 
+def _blurred_correlation(first: Marks, second: Marks) -> float:
+    """Of marks of one size: by a part of a pixel, or in another colour, their edges are blended otherwise."""
+    return _correlation(*(cv2.GaussianBlur(side.coverage, (3, 3), 0) for side in (first, second)))
+
+
 def same_marks(first: Marks, second: Marks) -> bool:
     """Whether both are the same at the same place, in whatever colours."""
-    return max(abs(np.subtract(first.box, second.box))) <= 1 and _correlation(first.coverage, second.coverage) > _SAME
+    return max(abs(np.subtract(first.box, second.box))) <= 1 and _blurred_correlation(first, second) > _SAME
 
 
 def _letters(line: np.ndarray) -> list[tuple[int, int]]:
@@ -125,27 +141,46 @@ def _letters(line: np.ndarray) -> list[tuple[int, int]]:
 def same_letters(first: Marks, second: Marks) -> bool:
     """Whether both have the same letters, several, in whatever size, weight and spacing: letter by letter where as many
     are apart in both, else line by line."""
-    if len(first.lines) != len(second.lines):
+    scores, weights, count = [], [], 0
+    sides = [[line[:, a:b] for line in side.lines for a, b in _letters(line)] for side in (first, second)]
+    if len(sides[0]) == len(sides[1]):  # in whatever lines
+        pairs, count = list(zip(*sides, strict=True)), len(sides[0])
+    elif len(first.lines) == len(second.lines):
+        pairs, count = list(zip(first.lines, second.lines, strict=True)), min(map(len, sides))
+    else:
         return False
-    scores, weights = [], []
-    for line, other in zip(first.lines, second.lines, strict=True):
-        letters = [_letters(each) for each in (line, other)]
-        pairs = [(line, other)]
-        if len(letters[0]) == len(letters[1]):
-            pairs = [(line[:, a:b], other[:, c:d]) for (a, b), (c, d) in zip(*letters, strict=True)]
-        scores += [_correlation(*pair) >= _ALIKE for pair in pairs]
-        weights += [pair[0].shape[1] for pair in pairs]
-    return len(scores) > _FEW and float(np.average(scores, weights=weights)) >= _MOST
+    alike = _ALIKE if len(sides[0]) == len(sides[1]) else _LINE_ALIKE
+    scores = [_correlation(*pair) >= alike for pair in pairs]
+    weights = [pair[0].shape[1] for pair in pairs]
+    return count > _FEW and float(np.average(scores, weights=weights)) >= _MOST
+
+
+def closer_lines(first: Marks, second: Marks) -> float | None:
+    """The pixels by which lines are further apart where they touch on one image; None if they are other ones."""
+    sides = (first, second) if len(first.lines) > len(second.lines) else (second, first)
+    lines, coverage = sides[0].lines, sides[1].coverage
+    if len(lines) < 2 or len(lines) == len(sides[1].lines):
+        return None
+    tops = []
+    for line in lines:
+        if line.shape[0] > coverage.shape[0] or line.shape[1] > coverage.shape[1]:
+            return None
+        _, score, _, corner = cv2.minMaxLoc(cv2.matchTemplate(coverage, line, cv2.TM_CCOEFF_NORMED))
+        if score < _SHIFTED_LINE:
+            return None
+        tops.append(corner[1])
+    steps = [np.diff(each).mean() for each in (tops, sides[0].tops)]
+    return float(steps[0] - steps[1]) * (1 if sides[0] is first else -1)
 
 
 class Measures(NamedTuple):
-    """Logarithms of the ratios after to before: of the lines' heights, their widths, the letters' widths (0 where they
+    """Logarithms of the ratios after to before: of the lines' heights, their widths, the letters' widths (None where they
     are not apart) and the amount of ink; the pixels by which lines are further apart, and the letters; the usual height
     of a line."""
 
     height: float
     width: float
-    letter: float
+    letter: float | None
     mass: float
     pitch: float
     gap: float
@@ -162,7 +197,7 @@ def measured(first: Marks, second: Marks) -> Measures:
     pitches = [float(np.diff(side.tops).mean()) if len(side.tops) > 1 else 0.0 for side in sides]
     return Measures(
         math.log(height), math.log(sum(widths[1]) / sum(widths[0])),
-        math.log(sum(letters[1]) / sum(letters[0])) if apart else 0.0,
+        math.log(sum(letters[1]) / sum(letters[0])) if apart else None,
         math.log(max(second.mass, 1) / max(first.mass, 1)), pitches[1] - pitches[0] if equal else 0.0,
         (sum(widths[1]) - sum(widths[0])) / max(1, len(letters[0]) - len(heights[0])), float(np.median(heights[0])),
     )  # fmt: skip
@@ -182,14 +217,18 @@ class Explanation(NamedTuple):
 def typographic(first: Marks, second: Marks) -> Explanation | None:
     """The size, weight, letter spacing or line height that explains both measures of the same text; None if none does,
     or none differs enough."""
-    height, width, letter, mass, pitch, gap, line = measured(first, second)
+    height, width, measured_letter, mass, pitch, gap, line = measured(first, second)
+    letter = measured_letter or 0.0
+    if (closer := closer_lines(first, second)) is not None:
+        height, width, pitch = 0.0, 0.0, closer
     row = 1 / max(line, 1.0)  # the height is known to a pixel
 
     def beyond(value: float, tolerance: float) -> float:
         return abs(value) / tolerance
 
     errors = dict.fromkeys(("font size", "letter spacing", "font weight", "line height"), math.inf)
-    if min(abs(width), abs(mass)) > _SIZE and max(abs(height), abs(letter)) > _SIZE / 2:
+    is_other_size = max(abs(height), abs(letter)) > _SIZE / 2 or measured_letter is None
+    if min(abs(width), abs(mass)) > _SIZE and is_other_size and width * mass > 0:
         errors["font size"] = beyond(mass - 2 * width, 0.12) + max(0.0, beyond(height - width, row) - 0.5)
     if abs(width) > _WIDTH:
         errors["letter spacing"] = beyond(mass, 0.05) + beyond(height, row) + beyond(letter, 0.05)
@@ -219,7 +258,9 @@ def typographic(first: Marks, second: Marks) -> Explanation | None:
 def moved_by(first: Marks, second: Marks) -> tuple[int, int] | None:
     """The distance right and down at which the same marks are; None if they are other ones."""
     sizes = [(box[2] - box[0], box[3] - box[1]) for box in (first.box, second.box)]
-    if max(abs(np.subtract(*sizes))) > 1 or _correlation(first.coverage, second.coverage) < _RIGID:
+    if max(abs(np.subtract(*sizes))) > 1:
+        return None
+    if _blurred_correlation(first, second) < _RIGID or abs(math.log(max(second.mass, 1) / max(first.mass, 1))) > _MASS:
         return None
     dx, dy = np.subtract(second.box[:2], first.box[:2]).tolist()
-    return (dx, dy) if dx or dy else None
+    return dx, dy

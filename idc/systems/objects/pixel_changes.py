@@ -8,7 +8,7 @@ Images are uint8 RGB (H, W, 3); boxes are (left, top, right, bottom), right and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import cv2
@@ -48,6 +48,8 @@ _PART = 0.4
 """Share of a cluster's pixels, not moved, above which what moved in it is a part of the change."""
 _SAME = 0.6
 """Share of the pixels of a letter or a thing that must be equal where it is said to have moved."""
+_FOLLOWS, _TRACE = 0.95, 6
+"""The same of what is left near a move, up to so many pixels from what it covers and uncovers."""
 
 
 class Move(NamedTuple):
@@ -192,7 +194,26 @@ def unmoved_pixels(
     for by, side, box, shown in shares:
         if by in {move.by for move in kept}:  # a letter in two words moved by a distance that is no other part's
             accounted[side][slices_of(box)] |= shown
-    return left, _together(kept), accounted
+    together = _together(kept)
+    return left & ~_following(codes, left, together), together, accounted
+
+
+def _following(codes: list[np.ndarray], left: np.ndarray, moves: Sequence[Move]) -> np.ndarray:
+    """Clusters of the pixels that are left, bool (H, W), near a move, that show nothing else than what it brings along
+    on both images: their content, plain ground too, is at its distance on the other one, or outside of it."""
+    labels, boxes = clusters_of(left, _LETTERS)
+    if not moves or not boxes:
+        return np.zeros_like(left)
+    sides = np.zeros_like(left), np.zeros_like(left)
+    for by, before, after in moves:
+        dx, dy = by
+        band = slices_of(around(around_all([before, after]), max(abs(dx), abs(dy)) + _TRACE, left.shape))
+        for side, (x, y) in enumerate(((dx, dy), (-dx, -dy))):
+            shown = _shown_at(codes[side], codes[1 - side], (x, y), outside=True)
+            sides[side][band] |= shown[band]
+    inside = labels[left]
+    pixels, *equal = (np.bincount(inside, each, len(boxes) + 1) for each in (None, *(side[left] for side in sides)))
+    return np.asarray((np.minimum(*equal) >= _FOLLOWS * np.maximum(pixels, 1))[labels] & left)
 
 
 def _equal_patches(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -234,12 +255,12 @@ def _distances(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> 
     return [(int(x), int(y)) for x, y in distances[frequent]]
 
 
-def _shown_at(codes: np.ndarray, others: np.ndarray, by: tuple[int, int]) -> np.ndarray:
+def _shown_at(codes: np.ndarray, others: np.ndarray, by: tuple[int, int], outside: bool = False) -> np.ndarray:
     """Where an image shows what the other one shows at this distance to the right and below, bool (H, W); by the codes
-    of both."""
+    of both. ``outside``: what is then not on the other one too."""
     height, width = codes.shape
     dx, dy = by
-    result = np.zeros((height, width), bool)
+    result = np.full((height, width), outside)
     if abs(dx) < width and abs(dy) < height:
         here, there = (
             np.s_[max(-y, 0) : height - max(y, 0), max(-x, 0) : width - max(x, 0)] for x, y in ((dx, dy), (-dx, -dy))

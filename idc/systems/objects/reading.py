@@ -40,7 +40,7 @@ _MOST_PIXELS = 1_200_000
 """... and pixels in which lines are looked for: a third of a second for a million."""
 _ENLARGED = ((24, 3.0), (60, 2.0))
 """Parts up to this height, in pixels, are enlarged this much for reading."""
-_MOST_NAMING, _SMALLEST_NAME = (120, 600_000), 8
+_NAMING_HEIGHT, _MOST_NAMING, _SMALLEST_NAME = 120, 900_000, 8
 """Pixels from the top of an element in which the words that name it are, and those of all such parts of a pair; height
 and width of the smallest one."""
 _SHORTENED = 0.3
@@ -235,13 +235,14 @@ class WordReader:
         is_icon = max(map(len, texts)) < 2 and not any(map(str.isdigit, texts))  # one that looks like a letter
         return nothing if is_icon else words
 
-    def name(self, image: np.ndarray, box: PixelBox) -> list[Word]:
-        """The words by which an element is named, those at its top; none where too much was read already."""
-        box = around((*box[:3], min(box[3], box[1] + _MOST_NAMING[0])), 3, image.shape)
+    def name(self, image: np.ndarray, box: PixelBox, height: int = _NAMING_HEIGHT) -> list[Word]:
+        """The words by which an element is named, those in so many pixels at its top; none where too much was read
+        already."""
+        box = around((*box[:3], min(box[3], box[1] + height)), 3, image.shape)
         self.named += (box[2] - box[0]) * (box[3] - box[1])
         if (
             not self.reads_text
-            or self.named > _MOST_NAMING[1]
+            or self.named > _MOST_NAMING
             or min(box[2] - box[0], box[3] - box[1]) < _SMALLEST_NAME
         ):
             return []
