@@ -79,7 +79,8 @@ _CANDIDATES = """(operator) => {
   const text = (e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim().length > 2);
   const drawn = (e) => box(e).width >= 24 && box(e).height >= 20 && (style(e).borderTopWidth !== "0px"
     || style(e).backgroundColor !== "rgba(0, 0, 0, 0)" || style(e).backgroundImage !== "none" || e.tagName === "IMG");
-  const lines = (e) => box(e).height / parseFloat(style(e).lineHeight) > 1.9;
+  const padding = (e) => parseFloat(style(e).paddingTop) + parseFloat(style(e).paddingBottom);
+  const lines = (e) => (box(e).height - padding(e)) / parseFloat(style(e).lineHeight) > 1.9;
   const free = (e) => [...e.children].reduce((a, c) => a - box(c).width, box(e).width) > 40;
   const tests = {
     line_height: (e) => text(e) && lines(e), gradient: (e) => style(e).backgroundImage.includes("gradient"),
@@ -368,7 +369,8 @@ def judge(description: Description, row: Row) -> tuple[str, list[str]]:
     clauses = [clause for clause in clauses if clause and not re.match(r"\s*(and \d+ more|Not all words)", clause)]
     wrong = [clause for clause in clauses if not _is_true(clause, row)]
     if row["operator"] == "text":
-        wrong += _wrong_quotes(text, row)
+        said = [clause for clause in re.split(r"; ", text) if re.search(_NATURES["text"], clause)]
+        wrong += _wrong_quotes("; ".join(said), row)
     near = any(_is_near(box, row["boxes"]) for claim in claims for box in (claim.box_before, claim.box_after) if box)
     if wrong:
         return "invented", wrong

@@ -61,8 +61,14 @@ _SECONDS = 6.0
 """Computing time of a pair after which no further cluster is described."""
 _ROW = 8
 """Smallest shift, in pixels, that is one by an added or removed row."""
+_ROW_WIDTH, _ROW_HEIGHT = 0.05, 0.25
+"""Width and height of what a row has at least, as shares of the width of what moved below it, and of the shift."""
 _EVEN = 0.6
 """Share of the pixels that have the colour of the ground or edge that grew."""
+_MOST_LINES, _ROUNDED = 12, 0.75
+"""Number of lines of a text of which the spacing is recognised by their moves, which are rounded by so many pixels."""
+_CORNER = 24
+"""Largest side, in pixels, of what is left at the corners of a box that grew."""
 _TRACE = 6
 """Pixels that a move may leave at its edges."""
 
@@ -257,13 +263,15 @@ def _follows_from(pair: ScreenPair, element: Element, move: Move) -> bool:
         return False
     if np.isin(pair.labels[slices_of(box)], element.numbers).sum() <= _TRACE:
         return any(boxes_overlap(around(box, 2, (1 << 20, 1 << 20)), each) for each in (move.before, move.after))
+    if pair.stands_alone(element):
+        return False
     height, width = pair.labels.shape
     for size, end, length, low, high in (
         (box[2] - box[0], width, dx, box[0], box[2]),
         (box[3] - box[1], height, dy, box[1], box[3]),
     ):
         if length and size <= abs(length) + _TRACE:
-            if min(low, end - high) <= 2:
+            if min(low, end - high) <= 2 or max(box[2] - box[0], box[3] - box[1]) <= _CORNER * pair.scale:
                 return True
             if all(main_colour(image[slices_of(box)][pair.mask(element)]).share >= _EVEN for image in pair.images):
                 return True
@@ -276,6 +284,8 @@ def _is_row(box: PixelBox, move: Move) -> bool:
     if dx or abs(dy) < _ROW:
         return False
     bottom = max(move.before[1], move.after[1])
+    if box[2] - box[0] < _ROW_WIDTH * (move.after[2] - move.after[0]) or box[3] - box[1] < _ROW_HEIGHT * abs(dy):
+        return False
     return box[1] >= bottom - abs(dy) - 4 and box[3] <= bottom + 4 and box[0] < move.after[2] and move.after[0] < box[2]
 
 
@@ -283,16 +293,10 @@ def _with_moves(pair: ScreenPair, findings: list[Finding], moves: list[Move]) ->
     """The findings with those on what moved: lines of a text that are further apart, what follows a row or another
     change, or what moved by itself."""
     canvas, left = pair.canvas, list(moves)
-    for lines in _spread_lines(left, pair.scale):
+    if (finding := _line_height(pair, left)) is not None:
+        finding, lines = finding
         left = [move for move in left if move not in lines]
-        step = lines[1].by[1] - lines[0].by[1]
-        claim = moved_claim(
-            around_all([m.before for m in lines]), around_all([m.after for m in lines]), canvas, "words"
-        )
-        claim = replace(claim, kind="changed", aspect="line height", amount=float(step), unit="px")
-        findings.append(
-            Finding(claim, f"{{}} got {'more' if step > 0 else 'less'} space between the lines, by {abs(step)} px")
-        )
+        findings = [each for each in findings if not _is_within(each, finding)] + [finding]
     for move in left:
         dx, dy = np.subtract(canvas.on(1, move.after)[:2], canvas.on(0, move.before)[:2]).tolist()
         claim = moved_claim(move.before, move.after, canvas)
@@ -354,26 +358,34 @@ def _pushes(finding: Finding, move: Move) -> bool:
     return below or beside
 
 
-def _spread_lines(moves: list[Move], scale: int) -> list[list[Move]]:
-    """Moves of the lines of one text, each by the same distance more than the one above it."""
-    down = sorted((move for move in moves if not move.by[0]), key=lambda move: move.after[1])
-    runs: list[list[Move]] = []
-    for move in down:
-        previous = runs[-1][-1] if runs else None
-        if previous is not None and _next_line(previous, move, scale):
-            step = move.by[1] - previous.by[1]
-            if len(runs[-1]) == 1 or abs(step - (previous.by[1] - runs[-1][-2].by[1])) <= 1:
-                runs[-1].append(move)
+def _line_height(pair: ScreenPair, moves: list[Move]) -> tuple[Finding, list[Move]] | None:
+    """The finding on a text whose lines are further apart, or closer together, and the moves of its lines: of n lines the
+    k-th one moves by k - 1/2 times what each line grew, and what follows by n times."""
+    vertical = [move for move in moves if not move.by[0]]
+    for rest in sorted(vertical, key=lambda move: -abs(move.by[1])):
+        lines = [move for move in vertical if 0 < move.by[1] / rest.by[1] < 1 and move.before[1] <= rest.before[1]
+                 and boxes_overlap((move.before[0], 0, move.before[2], 1), (rest.before[0], 0, rest.before[2], 1))]  # fmt: skip
+        for count in range(2, _MOST_LINES + 1) if lines else ():
+            step = rest.by[1] / count
+            expected = [(number + 0.5) * step for number in range(count)]
+            if abs(expected[0]) < 0.5 or min(abs(move.by[1] - expected[0]) for move in lines) > _ROUNDED:
                 continue
-        runs.append([move])
-    return [run for run in runs if len(run) > 1]
+            if all(min(abs(move.by[1] - each) for each in expected) <= _ROUNDED for move in lines):
+                boxes = [around_all([getattr(move, side) for move in lines]) for side in ("before", "after")]
+                claim = moved_claim(boxes[0], boxes[1], pair.canvas, "words")
+                claim = replace(claim, kind="changed", aspect="line height", amount=round(step, 1), unit="px")
+                more = "more" if step > 0 else "less"
+                clause = f"{{}} got {more} space between the lines, by {abs(step):.3g} px"
+                return Finding(claim, clause), lines
+    return None
 
 
-def _next_line(line: Move, other: Move, scale: int) -> bool:
-    height = line.before[3] - line.before[1]
-    near = 0 < other.before[1] - line.before[3] <= 1.5 * height or 0 < other.after[1] - line.after[3] <= 1.5 * height
-    starts = abs(line.before[0] - other.before[0]) <= height or abs(sum(line.before[::2]) - sum(other.before[::2])) <= 4
-    return near and starts and height <= LINE_HEIGHT * scale and line.by[1] != other.by[1]
+def _is_within(finding: Finding, other: Finding) -> bool:
+    """Whether a finding on words, or on how they look, is in the text of another one."""
+    boxes = [claim.box_after or claim.box_before for claim in (finding.claim, other.claim)]
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    return boxes_overlap(*boxes) and finding.claim.aspect in ("words", "look", "colour", "visibility", "position")
 
 
 def _region(box: PixelBox, canvas: PairCanvas, different: np.ndarray) -> Region:

@@ -27,7 +27,7 @@ from idc.systems.objects.geometry import (
     shifted_box,
     slices_of,
 )
-from idc.systems.objects.marks import Explanation, Marks, marks_of, moved_by, same_letters, same_marks, typographic
+from idc.systems.objects.marks import Explanation, Marks, differing_lines, marks_of, moved_by, runs_of, same_letters, same_marks, typographic
 from idc.systems.objects.pixel_changes import Move
 from idc.systems.objects.reading import DrawnWords, Word, WordReader
 from idc.systems.objects.recolouring import Colour, main_colour, names_of
@@ -49,6 +49,10 @@ _PLAIN_LINE = 0.2
 """The same of a line or border, which may be blended with its ground."""
 _ROUNDING = 2
 """Levels in 255 by which colours differ that were converted in another way."""
+_DASHES = 0.4
+"""Share of a side that has a border's colour, even if it is broken."""
+_STROKE = 16
+"""Levels by which a border differs from what is around it."""
 _LIGHTER = 8
 """Grey levels by which parts of many colours became lighter or darker."""
 _FILLED = 0.7
@@ -67,11 +71,13 @@ _LETTERS = 3
 """Letters by which a text is recognised, or another one."""
 _MIRRORED = 0.6
 """Intersection over union of the four corners of a box, one upon the other."""
+_GAP, _MOST_PARTS = 4, 12
+"""Empty rows between two parts of an element (a third of the columns), and the number of parts."""
 _ELSEWHERE, _REACH, _MOST_SOUGHT = 0.88, 160, 24
 """Correlation of a word with its copy on the other image, the rows up and down in which it is sought, and the number of
 words that are."""
-_OVERLAID = 0.45
-"""The same where other content is over it, or under it."""
+_OVERLAID = 0.95
+"""Share of its marks that are still there where other content is over it, or under it."""
 _MOVED_AWAY = 0.3
 """Share of an element's pixels on one image below which what is there moved."""
 _SMALLEST_WORD, _COPIES = 6, 4
@@ -135,6 +141,30 @@ class ScreenPair:
             result.append(Element(box, (number,), self.canvas.where(box)))
         return result
 
+    def split(self, element: Element) -> list[Element]:
+        """An element as several ones, between which there is an empty gap on both images, across or else down."""
+        mask, gap = self.mask(element), _GAP * self.scale
+        for axis, joined in ((0, 3 * gap), (1, gap)):
+            runs = runs_of(mask.any(axis=axis), joined)
+            if len(runs) > 1:
+                break
+        else:
+            return [element]
+        parts = []
+        for start, end in runs[:_MOST_PARTS]:
+            inner = mask.copy()
+            inner[:, :start] = inner[:, end:] = False
+            if axis:
+                inner = mask.copy()
+                inner[:start] = inner[end:] = False
+            self.most += 1
+            for labels in (self.labels, *self.sides):
+                window = labels[slices_of(element.box)]
+                window[inner & (window > 0)] = self.most
+            box = shifted_box(bounds_of(inner), *element.box[:2])
+            parts.append(Element(box, (self.most,), self.canvas.where(box)))
+        return parts
+
     def mask(self, element: Element) -> np.ndarray:
         """Which pixels of its box they are; computed each time, since boxes may overlap and be large."""
         return np.isin(self.labels[slices_of(element.box)], element.numbers)
@@ -176,10 +206,9 @@ class ScreenPair:
         for by, _, after in self.moves:  # over what is there, or under what came
             for dx, dy in (by, (0, 0)):
                 part = self.images[1 - side][slices_of(shifted_box(box, *((dx, dy) if side == 0 else (-dx, -dy))))]
-                if boxes_overlap(after, shifted_box(box, dx, dy) if side == 0 else box):
-                    same = part.shape == self.images[side][slices_of(box)].shape
-                    if same and cv2.matchTemplate(part, self.images[side][slices_of(box)], cv2.TM_CCOEFF_NORMED)[0, 0] > _OVERLAID:
-                        return dx, dy
+                over = boxes_overlap(after, shifted_box(box, dx, dy) if side == 0 else box)
+                if over and _is_overlaid(self.images[side][slices_of(box)], part):
+                    return dx, dy
         self.sought += 1
         if self.sought > _MOST_SOUGHT or min(box[2] - box[0], box[3] - box[1]) < _SMALLEST_WORD:
             return None
@@ -197,6 +226,13 @@ class ScreenPair:
                 return by
             scores[max(0, y - 2) : y + 3, max(0, x - 2) : x + 3] = 0
         return None
+
+    def stands_alone(self, element: Element) -> bool:
+        """Whether what is around an element is plain on both images, as around letters, and not what it is a part of."""
+        outer = around(element.box, 2, self.labels.shape)
+        ring = np.ones((outer[3] - outer[1], outer[2] - outer[0]), bool)
+        ring[2:-2, 2:-2] = False
+        return all(main_colour(image[slices_of(outer)][ring]).share >= _ALL for image in self.images)
 
     def is_accounted(self, element: Element, side: int) -> bool:
         """Whether what an image has in an element is at another place of the other one."""
@@ -217,6 +253,15 @@ class ScreenPair:
         return f'the {"button" if is_button else "part with the words"} "{quote}" {where}'
 
 
+def _is_overlaid(part: np.ndarray, other: np.ndarray) -> bool:
+    """Whether all marks of a part of an image are on the other one, which may have more."""
+    if part.shape != other.shape:
+        return False
+    ground = main_colour(part.reshape(-1, 3)).rgb
+    inked, still = (np.abs(each - ground).max(axis=2) > _STROKE for each in (part, other))
+    return bool((inked & still).sum() >= _OVERLAID * inked.sum() and still.mean() < _FILLED)
+
+
 def claim_of(element: Element, thing: str, explanation: Explanation, kind: ClaimKind = "changed") -> Claim:
     """The claim of an explanation; of what one image alone has, with that box alone."""
     _, _, before, after, amount, unit = explanation
@@ -234,6 +279,12 @@ def explained(pair: ScreenPair, element: Element) -> list[Finding]:
     grounds = [_grounds(pair, image, element, mask) for image in pair.images]
     if (findings := block(pair, [element])) is not None:
         return findings
+    split = pair.split(element)
+    if len(split) > 1:
+        blocks = [block(pair, [part]) for part in split]
+        if all(each is not None for each in blocks):
+            return [finding for each in blocks for finding in each or ()]
+        element = pair.joined(split)
     words = pair.words(element, mask)
     if any(words) and (any(words.changed()) or mask.mean() < _FILLED):
         return _with_rest(pair, element, mask, words, parts, grounds)
@@ -265,6 +316,7 @@ def _same_marks(pair: ScreenPair, element: Element, first: Marks, second: Marks)
         names = names_of(*colours)
         explanation = Explanation("colour", f"changed from {names[0]} to {names[1]}", *names)
     else:
+        first, second = differing_lines(first, second)
         measured_change = typographic(first, second)
         if measured_change is None or not (same_letters(first, second) or _reads_alike(pair, element)):
             return None
@@ -361,6 +413,8 @@ def _with_rest(
     sought = [[(word, pair.distance(word, side)) for word in read] for side, read in enumerate((gone, new))]
     ways = [(word, by) for word, by in sought[0] if by is not None]
     gone, new = ([word for word, by in side if by is None] for side in sought)
+    covered = [word for word, by in sought[0] if by is not None and not any(by)]  # both are read as one
+    new = [word for word in new if not any(boxes_overlap(word.box, other.box) for other in covered)]
     if not gone and not new:
         return [_moved_word(pair, *each) for each in ways[:1] if each[1] not in {move.by for move in pair.moves}]
     kind: ClaimKind = "replaced" if gone and new else "gone" if gone else "appeared"
@@ -390,6 +444,9 @@ def _look(
 ) -> Finding:  # fmt: skip
     """What differs in an element without words: its fill, or anything else."""
     colours = first, second = [main_colour(part) for part in parts]
+    thicknesses = [_strokes_of(image, element.box)[0] for image in pair.images]
+    if mask.mean() >= _FILLED and (thicknesses[0] > 0) != (thicknesses[1] > 0):
+        return _stroke(pair, element, mask, "border")
     was_ground, is_ground = _empty(pair, element, colours, grounds)
     plain = first.share >= _PLAIN and second.share >= _PLAIN
     background = plain and _FILLED <= mask.mean() < 1
@@ -451,7 +508,7 @@ def _gradients(pair: ScreenPair, element: Element, mask: np.ndarray) -> tuple[st
 
 def _stroke(pair: ScreenPair, element: Element, mask: np.ndarray, thing: str) -> Finding:
     """A line or border that came, went, or became thicker, dashed or of another colour."""
-    looks = [_strokes_of(image, element.box, thing == "border") for image in pair.images]
+    looks = [_strokes_of(image, element.box) for image in pair.images]
     (thickness, colour, dashed), (other_thickness, other_colour, other_dashed) = looks
     region = "{}"
     if thing == "line":
@@ -484,40 +541,32 @@ def _stroke(pair: ScreenPair, element: Element, mask: np.ndarray, thing: str) ->
     return Finding(claim_of(element, thing, explanation), f"{of} {change}")
 
 
-def _strokes_of(image: np.ndarray, box: PixelBox, border: bool) -> tuple[int, Colour, bool]:
+def _strokes_of(image: np.ndarray, box: PixelBox) -> tuple[int, Colour, bool]:
     """Thickness, colour and whether it is broken, of the border at the edges of a box; thickness 0 without one."""
-    del border
     outer = around(box, 3, image.shape[:2])
-    part = image[slices_of(outer)].astype(np.int32)
-    codes = (part[..., 0] << 16) + (part[..., 1] << 8) + part[..., 2]
-    depth = min(24, min(codes.shape) // 3)
+    part = image[slices_of(outer)].astype(np.int16)
+    depth = min(24, min(part.shape[:2]) // 3)
     widths, colours, breaks = [], [], []
-    for turned in (codes, codes[::-1], codes.T, codes.T[::-1]):
+    for turned in (part, part[::-1], part.transpose(1, 0, 2), part.transpose(1, 0, 2)[::-1]):
         length = turned.shape[1]
         profile = turned[:depth, length // 4 : -(length // 4) or None]
-        ground = profile[0]
-        inked = profile != np.median(ground)
-        rows = inked.mean(axis=1)
-        starts = np.flatnonzero(rows > 0.3)
+        inked = np.abs(profile - np.median(profile[0], axis=0)).max(axis=2) > _STROKE
+        starts = np.flatnonzero(inked.mean(axis=1) > 0.3)
         if not len(starts):
-            widths.append(0)
             continue
-        row = profile[starts[0]]
-        values, counts = np.unique(row[inked[starts[0]]], return_counts=True)
-        colour = int(values[counts.argmax()])
-        same = (profile[starts[0] :] == colour).mean(axis=1) > 0.3
-        width = int(np.argmin(same)) if not same.all() else 0  # it fills the box
-        widths.append(width if width < depth - 4 else 0)
-        colours.append(colour)
-        breaks.append(float(inked[starts[0]].mean()) < _ALL and np.abs(np.diff(inked[starts[0]].astype(int))).sum() > 4)
-    if np.median(widths) == 0 or not colours:
+        first = inked[starts[0]]
+        colour = main_colour(profile[starts[0]][first].astype(np.uint8))
+        drawn = np.abs(profile[starts[0] :] - colour.rgb.astype(np.int16)).max(axis=2) <= _STROKE
+        same = drawn.mean(axis=1) > _DASHES
+        width = int(np.argmin(same)) if not same.all() else depth
+        if 0 < width < depth - 4:  # else it fills the box
+            widths.append(width)
+            colours.append(colour.code)
+            breaks.append(float(drawn[0].mean()) < _ALL and np.abs(np.diff(drawn[0].astype(int))).sum() > 4)
+    if len(widths) < 3:
         return 0, Colour(0, 0.0), False
     values, counts = np.unique(colours, return_counts=True)
-    return (
-        round(float(np.median([width for width in widths if width]))),
-        Colour(int(values[counts.argmax()])),
-        (sum(breaks) >= 2),
-    )
+    return round(float(np.median(widths))), Colour(int(values[counts.argmax()])), sum(breaks) >= 2
 
 
 def corners(pair: ScreenPair, elements: Sequence[Element]) -> list[tuple[list[Element], Finding]]:

@@ -39,6 +39,8 @@ _SAME = 0.95
 """The same where their colour alone differs: in another one, edges are blended a little otherwise."""
 _MOST_INK, _FRAME = 0.85, 0.7
 """Share of their box above which they are a filled area; width and height of a frame, as shares of the part's."""
+_LOWEST_LINE = 5
+"""Height of a line of text, in pixels."""
 _SHIFTED_LINE = 0.8
 """Correlation of a line of text with the same one where the lines are closer together."""
 _PLAIN_GROUND = 0.35
@@ -62,16 +64,24 @@ class Marks:
         """The coverage of each line of text, from the top."""
         inked = (self.coverage > _INK).any(axis=1)
         lines: list[np.ndarray] = []
-        for top, bottom in _runs(inked, _SAME_LINE):
+        for top, bottom in runs_of(inked, _SAME_LINE):
             rows = self.coverage[top:bottom]
             columns = np.flatnonzero((rows > _INK).any(axis=0))
             lines.append(rows[:, columns[0] : columns[-1] + 1])
         return lines
 
+    def part(self, start: int, end: int) -> Marks:
+        """The lines from a number to another one."""
+        rows = runs_of((self.coverage > _INK).any(axis=1), _SAME_LINE)[start:end]
+        coverage = self.coverage[rows[0][0] : rows[-1][1]]
+        left, top, right, bottom = bounds_of(coverage > _INK)
+        inner = (left, top, right, bottom)
+        return Marks(coverage[slices_of(inner)], shifted_box(inner, self.box[0], self.box[1] + rows[0][0]), self.colour)
+
     @property
     def tops(self) -> list[int]:
         """The first row of each line."""
-        return [top for top, _ in _runs((self.coverage > _INK).any(axis=1), _SAME_LINE)]
+        return [top for top, _ in runs_of((self.coverage > _INK).any(axis=1), _SAME_LINE)]
 
 
 def marks_of(
@@ -102,7 +112,7 @@ def marks_of(
     return Marks(coverage[slices_of(inner)].astype(np.float32), shifted_box(inner, *outer[:2]), colour)
 
 
-def _runs(values: np.ndarray, joined: int = 0) -> list[tuple[int, int]]:
+def runs_of(values: np.ndarray, joined: int = 0) -> list[tuple[int, int]]:
     """Starts and ends of the runs of a mask (N,), over gaps up to a length."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], values.astype(np.int8), [0]])))
     runs: list[tuple[int, int]] = []
@@ -123,6 +133,19 @@ def _correlation(first: np.ndarray, second: np.ndarray) -> float:
     return float((first * second).sum()) / product if product > 1e-3 else 1.0
 
 
+def differing_lines(first: Marks, second: Marks) -> tuple[Marks, Marks]:
+    """Both without the lines at the top, or at the bottom, that are the same ones."""
+    if len(first.lines) != len(second.lines):
+        return first, second
+    same = [abs(line.shape[1] - other.shape[1]) <= 1 and abs(line.shape[0] - other.shape[0]) <= 1
+            and _correlation(*(cv2.GaussianBlur(each, (3, 3), 0) for each in (line, other))) > _SAME
+            for line, other in zip(first.lines, second.lines, strict=True)]  # fmt: skip
+    if all(same) or not any(same):
+        return first, second
+    start, end = same.index(False), len(same) - same[::-1].index(False)
+    return first.part(start, end), second.part(start, end)
+
+
 def _blurred_correlation(first: Marks, second: Marks) -> float:
     """Of marks of one size: by a part of a pixel, or in another colour, their edges are blended otherwise."""
     return _correlation(*(cv2.GaussianBlur(side.coverage, (3, 3), 0) for side in (first, second)))
@@ -135,7 +158,7 @@ def same_marks(first: Marks, second: Marks) -> bool:
 
 def _letters(line: np.ndarray) -> list[tuple[int, int]]:
     """The columns of each letter of a line, or of several that touch."""
-    return _runs((line > _INK).any(axis=0))
+    return runs_of((line > _INK).any(axis=0))
 
 
 def same_letters(first: Marks, second: Marks) -> bool:
@@ -163,7 +186,7 @@ def closer_lines(first: Marks, second: Marks) -> float | None:
         return None
     tops = []
     for line in lines:
-        if line.shape[0] > coverage.shape[0] or line.shape[1] > coverage.shape[1]:
+        if line.shape[0] < _LOWEST_LINE or line.shape[0] > coverage.shape[0] or line.shape[1] > coverage.shape[1]:
             return None
         _, score, _, corner = cv2.minMaxLoc(cv2.matchTemplate(coverage, line, cv2.TM_CCOEFF_NORMED))
         if score < _SHIFTED_LINE:
@@ -220,7 +243,7 @@ def typographic(first: Marks, second: Marks) -> Explanation | None:
     height, width, measured_letter, mass, pitch, gap, line = measured(first, second)
     letter = measured_letter or 0.0
     if (closer := closer_lines(first, second)) is not None:
-        height, width, pitch = 0.0, 0.0, closer
+        return _line_height(closer) if abs(mass) <= _MASS else None
     row = 1 / max(line, 1.0)  # the height is known to a pixel
 
     def beyond(value: float, tolerance: float) -> float:
@@ -233,7 +256,7 @@ def typographic(first: Marks, second: Marks) -> Explanation | None:
     if abs(width) > _WIDTH:
         errors["letter spacing"] = beyond(mass, 0.05) + beyond(height, row) + beyond(letter, 0.05)
     if abs(mass) > _MASS and abs(mass) > 1.2 * abs(width):
-        errors["font weight"] = beyond(height, row) + max(0.0, abs(width) - 0.2) / 0.02 + 5 * (width * mass < -_TINY)
+        errors["font weight"] = beyond(height, row) + (abs(width) > 0.09 and not same_letters(first, second)) * 5 + max(0.0, abs(width) - 0.2) / 0.02 + 5 * (width * mass < -_TINY)
     if abs(pitch) >= 1:
         errors["line height"] = beyond(mass, 0.05) + beyond(width, 0.02) + beyond(height, row)
     aspect = min(errors, key=lambda name: errors[name])
@@ -251,8 +274,12 @@ def typographic(first: Marks, second: Marks) -> Explanation | None:
         case "font weight":
             percent = round(100 * (math.exp(mass) - 1))
             return Explanation(aspect, f"became {'bolder' if mass > 0 else 'less bold'}", amount=percent, unit="%")
+    return _line_height(pitch)
+
+
+def _line_height(pitch: float) -> Explanation:
     change = f"{'more' if pitch > 0 else 'less'} space between the lines, by {abs(pitch):.3g} px"
-    return Explanation(aspect, f"got {change}", amount=round(pitch, 1), unit="px")
+    return Explanation("line height", f"got {change}", amount=round(pitch, 1), unit="px")
 
 
 def moved_by(first: Marks, second: Marks) -> tuple[int, int] | None:

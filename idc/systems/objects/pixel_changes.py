@@ -14,7 +14,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from idc.systems.objects.geometry import PixelBox, around, around_all, bounds_of, box_area, shifted_box, slices_of
+from idc.systems.objects.geometry import PixelBox, around, around_all, bounds_of, box_area, boxes_overlap, shifted_box, slices_of
 from idc.systems.objects.recolouring import codes_of
 
 _JOINED = (14, 9)
@@ -36,6 +36,8 @@ _LOSSY = 80
 """Levels of brightness by which compressed letters may differ."""
 _SMALLEST_EVEN = 16
 """Pixels of the smallest such area."""
+_MANY_EVEN = 64
+"""Pixels from which thin letters that differ evenly, by any amount, are in another colour."""
 _PATCH = (12, 8)
 """Width and height of the patches by which moved content is recognised: two small letters."""
 _MOST_COPIES = 8
@@ -48,8 +50,8 @@ _PART = 0.4
 """Share of a cluster's pixels, not moved, above which what moved in it is a part of the change."""
 _SAME = 0.6
 """Share of the pixels of a letter or a thing that must be equal where it is said to have moved."""
-_FOLLOWS, _TRACE = 0.95, 6
-"""The same of what is left near a move, up to so many pixels from what it covers and uncovers."""
+_FOLLOWS, _TRACE, _MOST_FOLLOWING = 0.95, 6, 300
+"""The same of what is left near a move, up to so many pixels from what it covers and uncovers, and of how many parts."""
 
 
 class Move(NamedTuple):
@@ -146,7 +148,8 @@ def different_pixels(before: np.ndarray, after: np.ndarray) -> np.ndarray:
         lengths = np.bincount(inside, np.linalg.norm(change, axis=1), count)
         faint = np.bincount(inside, distance[mask], count) <= _FAINT * np.bincount(inside, minlength=count)
         large = np.bincount(inside, minlength=count) >= _SMALLEST_EVEN
-        counts |= (np.linalg.norm(sums, axis=0) >= _EVEN * lengths) & faint & large
+        many = np.bincount(inside, minlength=count) >= _MANY_EVEN
+        counts |= (np.linalg.norm(sums, axis=0) >= _EVEN * lengths) & ((faint & large) | many)
     counts[0] = False
     result = np.zeros(before.shape[:2], bool)
     result[window] = mask & counts[labels]
@@ -195,25 +198,40 @@ def unmoved_pixels(
         if by in {move.by for move in kept}:  # a letter in two words moved by a distance that is no other part's
             accounted[side][slices_of(box)] |= shown
     together = _together(kept)
-    return left & ~_following(codes, left, together), together, accounted
+    return left & ~_following((before, after), left, together), together, accounted
 
 
-def _following(codes: list[np.ndarray], left: np.ndarray, moves: Sequence[Move]) -> np.ndarray:
+def _following(images: tuple[np.ndarray, np.ndarray], left: np.ndarray, moves: Sequence[Move]) -> np.ndarray:
     """Clusters of the pixels that are left, bool (H, W), near a move, that show nothing else than what it brings along
-    on both images: their content, plain ground too, is at its distance on the other one, or outside of it."""
+    on both images: their content, plain ground too, is at its distance on the other one but for the rounding of another
+    rendering, or outside of it."""
     labels, boxes = clusters_of(left, _LETTERS)
-    if not moves or not boxes:
-        return np.zeros_like(left)
-    sides = np.zeros_like(left), np.zeros_like(left)
-    for by, before, after in moves:
-        dx, dy = by
-        band = slices_of(around(around_all([before, after]), max(abs(dx), abs(dy)) + _TRACE, left.shape))
-        for side, (x, y) in enumerate(((dx, dy), (-dx, -dy))):
-            shown = _shown_at(codes[side], codes[1 - side], (x, y), outside=True)
-            sides[side][band] |= shown[band]
-    inside = labels[left]
-    pixels, *equal = (np.bincount(inside, each, len(boxes) + 1) for each in (None, *(side[left] for side in sides)))
-    return np.asarray((np.minimum(*equal) >= _FOLLOWS * np.maximum(pixels, 1))[labels] & left)
+    result = np.zeros_like(left)
+    for number, box in sorted(enumerate(boxes, 1), key=lambda entry: -box_area(entry[1]))[:_MOST_FOLLOWING]:
+        mask = labels[slices_of(box)] == number
+        sides = np.zeros((2, *mask.shape), bool)
+        for by, before, after in moves:
+            reach = max(map(abs, by)) + _TRACE
+            if boxes_overlap(around(around_all([before, after]), reach, left.shape), box):
+                for side, sign in enumerate((1, -1)):
+                    sides[side] |= _shows(images[side], images[1 - side], box, (sign * by[0], sign * by[1]))
+        if (sides & mask).sum(axis=(1, 2)).min() >= _FOLLOWS * mask.sum():
+            result[slices_of(box)] |= mask
+    return result
+
+
+def _shows(image: np.ndarray, other: np.ndarray, box: PixelBox, by: tuple[int, int]) -> np.ndarray:
+    """Where the pixels of a box, bool (h, w), are at this distance on the other image, faint differences aside, or
+    outside of it."""
+    (height, width), (dx, dy) = other.shape[:2], by
+    left, top, right, bottom = box
+    result = np.ones((bottom - top, right - left), bool)
+    x, y = slice(max(left, -dx), min(right, width - dx)), slice(max(top, -dy), min(bottom, height - dy))
+    if x.start < x.stop and y.start < y.stop:
+        there = other[y.start + dy : y.stop + dy, x.start + dx : x.stop + dx]
+        same = largest_channel(cv2.absdiff(image[y, x], there)) <= _FAINT
+        result[y.start - top : y.stop - top, x.start - left : x.stop - left] = same
+    return result
 
 
 def _equal_patches(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -255,12 +273,12 @@ def _distances(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> 
     return [(int(x), int(y)) for x, y in distances[frequent]]
 
 
-def _shown_at(codes: np.ndarray, others: np.ndarray, by: tuple[int, int], outside: bool = False) -> np.ndarray:
+def _shown_at(codes: np.ndarray, others: np.ndarray, by: tuple[int, int]) -> np.ndarray:
     """Where an image shows what the other one shows at this distance to the right and below, bool (H, W); by the codes
-    of both. ``outside``: what is then not on the other one too."""
+    of both."""
     height, width = codes.shape
     dx, dy = by
-    result = np.full((height, width), outside)
+    result = np.zeros((height, width), bool)
     if abs(dx) < width and abs(dy) < height:
         here, there = (
             np.s_[max(-y, 0) : height - max(y, 0), max(-x, 0) : width - max(x, 0)] for x, y in ((dx, dy), (-dx, -dy))
