@@ -161,7 +161,7 @@ def drawn_pages() -> Iterator[tuple[str, str, int]]:
 
 
 def mutation(operator: str, tier: str, state: Row, rng: random.Random) -> tuple[dict[str, str], str | None, str]:
-    """CSS properties, the new text or None, and the direction of the visible effect; an empty direction: not possible."""
+    """CSS properties, the new text or None, and the direction of the visible effect; empty: not possible."""
     css, level, sign = state["css"], TIERS.index(tier), rng.choice((1, -1))
     size = float(css["fontSize"][:-2])
     match operator:
@@ -173,12 +173,13 @@ def mutation(operator: str, tier: str, state: Row, rng: random.Random) -> tuple[
             value = _SIZES[min(max(at, 0), len(_SIZES) - 1)]
             return {"font-size": f"{value}px"}, None, "more" if value > size else "less" if value < size else ""
         case "letter_spacing":
-            value = sign * (0.2, 0.12, 0.06)[level] * (1 if sign > 0 else 0.5)
-            return {"letter-spacing": f"{value}em"}, None, "more" if sign > 0 else "less"
+            spacing = sign * (0.2, 0.12, 0.06)[level] * (1 if sign > 0 else 0.5)
+            return {"letter-spacing": f"{spacing:g}em"}, None, "more" if sign > 0 else "less"
         case "line_height":
             ratio = float(css["lineHeight"][:-2]) / size
-            value = max(ratio + sign * (0.6, 0.35, 0.15)[level], 0.9)
-            return {"line-height": f"{value:.2f}"}, None, "more" if value > ratio else "less" if value < ratio else ""
+            height = max(ratio + sign * (0.6, 0.35, 0.15)[level], 0.9)
+            way = "more" if height > ratio else "less" if height < ratio else ""
+            return {"line-height": f"{height:.2f}"}, None, way
         case "text":
             words = state["text"].split()
             new = [*words]
@@ -212,8 +213,8 @@ def mutation(operator: str, tier: str, state: Row, rng: random.Random) -> tuple[
             return {name: f"calc(var(--was-{name}, 0px) + {length}px)", "display": css["display"]}, None, "more"
         case "justify":
             values = ["flex-start", "center", "flex-end", "space-between", "space-around"]
-            value = rng.choice([value for value in values if value != css["justifyContent"]])
-            return {"justify-content": value}, None, "other"
+            other = rng.choice([each for each in values if each != css["justifyContent"]])
+            return {"justify-content": other}, None, "other"
         case "border":
             width = float(css["borderTopWidth"][:-2])
             if not width:
@@ -223,9 +224,9 @@ def mutation(operator: str, tier: str, state: Row, rng: random.Random) -> tuple[
             )  # fmt: skip
             return changes[level], None, ("more", "colour", "dashed")[level]
         case "rounded":
-            radius = float(re.match(r"[\d.]*", css["borderRadius"])[0] or 0) if "%" not in css["borderRadius"] else 99
-            value = (0 if radius >= 12 else radius + 20, 0 if radius >= 8 else radius + 10, radius + 5)[level]
-            return {"border-radius": f"{value}px"}, None, "more" if value > radius else "less" if value < radius else ""
+            radius = 99.0 if "%" in css["borderRadius"] else float(re.findall(r"[\d.]+", css["borderRadius"])[0])
+            corner = (0 if radius >= 12 else radius + 20, 0 if radius >= 8 else radius + 10, radius + 5)[level]
+            return {"border-radius": f"{corner:g}px"}, None, "more" if corner > radius else "less"
     raise AssertionError(operator)
 
 
@@ -356,8 +357,8 @@ _OPPOSITE = {"more": "less", "less": "more"}
 def judge(description: Description, row: Row) -> tuple[str, list[str]]:
     """The verdict on a description of a pair, and its clauses that are not true.
 
-    right: a clause names the effect in the right direction, at the element, and no clause is false. partly: a claim is at
-    the element. missed: nothing is. invented: a clause says what did not happen.
+    right: a clause names the effect in the right direction, at the element, and no clause is false. partly: a claim is
+    at the element. missed: nothing is. invented: a clause says what did not happen.
     """
     claims, text = description.claims or (), description.best.caption
     if row["operator"] == "none":
@@ -489,9 +490,8 @@ def main() -> None:
     if args.list:
         for row in sorted(judged, key=lambda row: row["id"]):
             if row["verdict"] != "right":
-                print(
-                    f"- {row['verdict']} {row['id']} [{row['direction']} {row.get('css')} {row['text'][:40]!r}]: {row['sentence']} {row['wrong'] or ''}"
-                )
+                change = f"{row['direction']} {row.get('css')} {row['text'][:40]!r}"
+                print(f"- {row['verdict']} {row['id']} [{change}]: {row['sentence']} {row['wrong'] or ''}")
 
 
 if __name__ == "__main__":

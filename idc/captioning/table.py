@@ -52,7 +52,7 @@ _REGION = [("box", pa.list_(pa.int32())), ("share", pa.float64()), ("position", 
 _BOX = pa.list_(pa.int32())
 _CLAIM = [("kind", pa.string()), ("object", pa.string()), ("count", pa.int32()), ("where", pa.string()),
           ("box_before", _BOX), ("box_after", _BOX), ("confidence", pa.float64()), ("before", pa.string()),
-          ("after", pa.string())]  # fmt: skip
+          ("after", pa.string()), ("aspect", pa.string()), ("amount", pa.float64()), ("unit", pa.string())]  # fmt: skip
 SCHEMA = pa.schema(
     [
         pa.field("row", pa.int64(), False),  # its number in the input, from 0

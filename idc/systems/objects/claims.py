@@ -403,7 +403,12 @@ def _without_hidden(
 
 
 def _claim(
-    kind: ClaimKind, first: Sequence[Instance], second: Sequence[Instance], pair: ComparedPair, *words: str
+    kind: ClaimKind,
+    first: Sequence[Instance],
+    second: Sequence[Instance],
+    pair: ComparedPair,
+    before: str | None = None,
+    after: str | None = None,
 ) -> Claim:
     items = [*first, *second]
     names = {item.name for item in items}
@@ -411,7 +416,7 @@ def _claim(
     return Claim(
         kind, name, max(len(first), len(second)), pair.where(second or first),
         _around(first, pair.size_before), _around(second, pair.size_after),
-        min(item.score for item in items), *words,
+        min(item.score for item in items), before, after,
     )  # fmt: skip
 
 

@@ -18,18 +18,17 @@ import numpy as np
 from idc.captioning.contract import Candidate, Claim, Description, Region
 from idc.captioning.counts import Counts, counted, left_out_sentence
 from idc.systems.objects.canvas import ExtraStrip, PairCanvas
-from idc.systems.objects.explanations import (
-    CAUSES,
-    LINE_HEIGHT,
+from idc.systems.objects.explanations import CAUSES, block, explained, faded, faded_together
+from idc.systems.objects.geometry import PixelBox, around, around_all, box_area, boxes_overlap, slices_of
+from idc.systems.objects.outlines import corners
+from idc.systems.objects.pixel_changes import Move, clusters_of, different_pixels, largest_channel, unmoved_pixels
+from idc.systems.objects.reading import WordReader, word_key
+from idc.systems.objects.recolouring import RecolouredPixels, codes_of, main_colour, names_of
+from idc.systems.objects.screen_pair import (
     MOST_QUOTED,
     Element,
     Finding,
     ScreenPair,
-    block,
-    corners,
-    explained,
-    faded,
-    faded_together,
     measured,
     moved_claim,
     one_sided,
@@ -37,10 +36,6 @@ from idc.systems.objects.explanations import (
     way_of,
     with_words,
 )
-from idc.systems.objects.geometry import PixelBox, around, around_all, box_area, boxes_overlap, slices_of
-from idc.systems.objects.pixel_changes import Move, clusters_of, different_pixels, largest_channel, unmoved_pixels
-from idc.systems.objects.reading import WordReader, word_key
-from idc.systems.objects.recolouring import RecolouredPixels, codes_of, main_colour, names_of
 from idc.systems.objects.wording import colour_of, sampled, where_of, with_article
 
 IDENTICAL = "The two images are identical."
@@ -61,6 +56,8 @@ _SECONDS = 6.0
 """Computing time of a pair after which no further cluster is described."""
 _ROW = 8
 """Smallest shift, in pixels, that is one by an added or removed row."""
+_AROUND = 0.1
+"""Share of the pixels around a part that have its colour where it is one of something larger."""
 _ROW_WIDTH, _ROW_HEIGHT = 0.05, 0.25
 """Width and height of what a row has at least, as shares of the width of what moved below it, and of the shift."""
 _EVEN = 0.6
@@ -92,7 +89,11 @@ def exact_changes(
     different = different_pixels(repainted.before, canvas.after)
     reader = WordReader(read_text)
     said = [_strip_claim((before, after)[strip.side], strip, reader) for strip in canvas.strips[:_MOST_LISTED]]
-    unmoved, moves, accounted = unmoved_pixels(repainted.before, canvas.after, different)
+    labels, boxes = clusters_of(different)
+    still = ScreenPair(canvas, different, labels, (different & False, different & False), [], reader)
+    rounded = corners(still, still.elements(boxes)[:_MOST_LISTED])
+    at_corners = np.isin(labels, [number for group, _ in rounded for each in group for number in each.numbers])
+    unmoved, moves, accounted = unmoved_pixels(repainted.before, canvas.after, different & ~at_corners)
     labels, boxes = clusters_of(unmoved)
     pair = ScreenPair(canvas, different, labels, accounted, moves, reader)
     elements = [
@@ -100,9 +101,9 @@ def exact_changes(
     ]
     elements.sort(key=lambda element: -box_area(element.box))
     findings, listed = _findings(pair, elements[:_MOST_LISTED], moves, started + _SECONDS)
-    changes = _recolouring_claims(canvas) + findings
+    changes = _recolouring_claims(canvas) + [finding for _, finding in rounded] + findings
     changes.sort(key=lambda finding: _rank(finding.claim))
-    clauses = []
+    clauses: list[str] = []
     for finding in changes:
         if finding.clause and len(clauses) < _NAMED - len(said):
             side, box = (1, finding.claim.box_after) if finding.claim.box_after else (0, finding.claim.box_before)
@@ -125,7 +126,8 @@ def exact_changes(
     if left_out:
         rest = left_out_sentence(left_out, [], counts, drawn=True)
         sentence = f"{sentence if claims else 'Nothing that counts changed.'} {rest}"
-    if not said and not different.any():
+    if not said and not left_out and not len(elements) - listed:
+        different[:] = False
         sentence = IDENTICAL if not distance.any() else ONLY_RENDERING
     if reader.skipped:
         sentence += f" Not all words were read ({reader.skipped} part{'s' * (reader.skipped > 1)})."
@@ -153,16 +155,12 @@ def _findings(
     findings: list[Finding] = []
     fades: list[tuple[Element, Finding]] = []
     done: set[Element] = set()
-    if time.thread_time() < deadline:
-        for group, finding in corners(pair, elements):
-            findings.append(finding)
-            done.update(group)
     for element in elements:
         if element not in done and time.thread_time() < deadline and (fade := faded(pair, element)) is not None:
             fades.append((element, fade))
             done.add(element)
     for group in _blocks(pair, [element for element in elements if element not in done]):
-        if time.thread_time() < deadline and (explanation := block(pair, group)) is not None:
+        if len(group) > 1 and time.thread_time() < deadline and (explanation := block(pair, group)) is not None:
             findings += explanation
             done.update(group)
     for element in elements:
@@ -253,8 +251,8 @@ def _recolouring_claims(canvas: PairCanvas) -> list[Finding]:
 
 
 def _follows_from(pair: ScreenPair, element: Element, move: Move) -> bool:
-    """Whether an element is what a move leaves at its edges, or brings along: of what entered or left the picture, or of
-    the edge and ground of a box that grew by as much."""
+    """Whether an element is what a move leaves at its edges, or brings along: of what entered or left the picture, or
+    of the edge and ground of a box that grew by as much."""
     box, (dx, dy) = element.box, move.by
     moved = around_all([move.before, move.after])
     reach = (abs(dx) + _TRACE, abs(dy) + _TRACE)
@@ -271,11 +269,21 @@ def _follows_from(pair: ScreenPair, element: Element, move: Move) -> bool:
         (box[3] - box[1], height, dy, box[1], box[3]),
     ):
         if length and size <= abs(length) + _TRACE:
-            if min(low, end - high) <= 2 or max(box[2] - box[0], box[3] - box[1]) <= _CORNER * pair.scale:
+            if max(box[2] - box[0], box[3] - box[1]) <= _CORNER * pair.scale:
                 return True
-            if all(main_colour(image[slices_of(box)][pair.mask(element)]).share >= _EVEN for image in pair.images):
+            grounds = [_continues(image, box, pair.mask(element)) for image in pair.images]
+            if all(grounds) or (min(low, end - high) <= abs(length) and False not in grounds):
                 return True
     return False
+
+
+def _continues(image: np.ndarray, box: PixelBox, mask: np.ndarray) -> bool | None:
+    """Whether most of a part has a colour that is around it too; None if it has no such colour."""
+    colour, outer = main_colour(image[slices_of(box)][mask]), around(box, 2, image.shape)
+    ring = np.ones((outer[3] - outer[1], outer[2] - outer[0]), bool)
+    ring[slices_of((box[0] - outer[0], box[1] - outer[1], box[2] - outer[0], box[3] - outer[1]))] = False
+    around_it = codes_of(image[slices_of(outer)])[ring] == colour.code
+    return None if colour.share < _EVEN else bool(around_it.mean() >= _AROUND)
 
 
 def _is_row(box: PixelBox, move: Move) -> bool:
@@ -293,8 +301,8 @@ def _with_moves(pair: ScreenPair, findings: list[Finding], moves: list[Move]) ->
     """The findings with those on what moved: lines of a text that are further apart, what follows a row or another
     change, or what moved by itself."""
     canvas, left = pair.canvas, list(moves)
-    if (finding := _line_height(pair, left)) is not None:
-        finding, lines = finding
+    if (spread := _line_height(pair, left)) is not None:
+        finding, lines = spread
         left = [move for move in left if move not in lines]
         findings = [each for each in findings if not _is_within(each, finding)] + [finding]
     for move in left:
@@ -359,18 +367,20 @@ def _pushes(finding: Finding, move: Move) -> bool:
 
 
 def _line_height(pair: ScreenPair, moves: list[Move]) -> tuple[Finding, list[Move]] | None:
-    """The finding on a text whose lines are further apart, or closer together, and the moves of its lines: of n lines the
-    k-th one moves by k - 1/2 times what each line grew, and what follows by n times."""
+    """The finding on a text whose lines are further apart, or closer together, and the moves of its lines: of n lines
+    the k-th one moves by k - 1/2 times what each line grew, and what follows by n times."""
     vertical = [move for move in moves if not move.by[0]]
     for rest in sorted(vertical, key=lambda move: -abs(move.by[1])):
-        lines = [move for move in vertical if 0 < move.by[1] / rest.by[1] < 1 and move.before[1] <= rest.before[1]
-                 and boxes_overlap((move.before[0], 0, move.before[2], 1), (rest.before[0], 0, rest.before[2], 1))]  # fmt: skip
-        for count in range(2, _MOST_LINES + 1) if lines else ():
-            step = rest.by[1] / count
+        lines = [move for move in vertical if 0 < move.by[1] / rest.by[1] < 1 and _is_above(move, rest)]
+        steps = [
+            (count, parts, rest.by[1] / parts) for count in range(2, _MOST_LINES + 1) for parts in (count, count - 0.5)
+        ]
+        for count, parts, step in steps if lines else ():
             expected = [(number + 0.5) * step for number in range(count)]
             if abs(expected[0]) < 0.5 or min(abs(move.by[1] - expected[0]) for move in lines) > _ROUNDED:
                 continue
             if all(min(abs(move.by[1] - each) for each in expected) <= _ROUNDED for move in lines):
+                lines += [rest] if parts < count else []  # the last line; nothing follows
                 boxes = [around_all([getattr(move, side) for move in lines]) for side in ("before", "after")]
                 claim = moved_claim(boxes[0], boxes[1], pair.canvas, "words")
                 claim = replace(claim, kind="changed", aspect="line height", amount=round(step, 1), unit="px")
@@ -380,12 +390,17 @@ def _line_height(pair: ScreenPair, moves: list[Move]) -> tuple[Finding, list[Mov
     return None
 
 
+def _is_above(move: Move, other: Move) -> bool:
+    spans = ((each.before[0], 0, each.before[2], 1) for each in (move, other))
+    return move.before[1] <= other.before[1] and boxes_overlap(*spans)
+
+
 def _is_within(finding: Finding, other: Finding) -> bool:
     """Whether a finding on words, or on how they look, is in the text of another one."""
-    boxes = [claim.box_after or claim.box_before for claim in (finding.claim, other.claim)]
-    assert boxes[0] is not None
-    assert boxes[1] is not None
-    return boxes_overlap(*boxes) and finding.claim.aspect in ("words", "look", "colour", "visibility", "position")
+    box, text = (claim.box_after or claim.box_before for claim in (finding.claim, other.claim))
+    assert box is not None
+    assert text is not None
+    return boxes_overlap(box, text) and finding.claim.aspect in ("words", "look", "colour", "visibility", "position")
 
 
 def _region(box: PixelBox, canvas: PairCanvas, different: np.ndarray) -> Region:
@@ -397,7 +412,7 @@ def _region(box: PixelBox, canvas: PairCanvas, different: np.ndarray) -> Region:
     return Region(canvas.on(1, box), share, canvas.where(box), *names)
 
 
-def _rank(claim: Claim) -> tuple[bool, bool, float]:
+def _rank(claim: Claim) -> tuple[bool, bool, bool, float]:
     """What moves its surroundings first, then readings, moves last, and the largest of each."""
     is_reading = claim.object in ("row", "words") and claim.kind != "changed"
     is_cause = claim.aspect in CAUSES

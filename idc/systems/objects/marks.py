@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -48,11 +48,11 @@ _PLAIN_GROUND = 0.35
 
 
 class Marks:
-    """The marks of an image in a box: their coverage (h, w) from 0 to 1, the box of what there is of them, the colour of
-    the strokes."""
+    """The marks of an image in a box: their coverage (h, w) from 0 to 1, the box of what there is of them, the colours
+    of the strokes and of the ground."""
 
-    def __init__(self, coverage: np.ndarray, box: PixelBox, colour: Colour) -> None:
-        self.coverage, self.box, self.colour = coverage, box, colour
+    def __init__(self, coverage: np.ndarray, box: PixelBox, colour: Colour, ground: Colour) -> None:
+        self.coverage, self.box, self.colour, self.ground = coverage, box, colour, ground
 
     @property
     def mass(self) -> float:
@@ -76,7 +76,12 @@ class Marks:
         coverage = self.coverage[rows[0][0] : rows[-1][1]]
         left, top, right, bottom = bounds_of(coverage > _INK)
         inner = (left, top, right, bottom)
-        return Marks(coverage[slices_of(inner)], shifted_box(inner, self.box[0], self.box[1] + rows[0][0]), self.colour)
+        return Marks(
+            coverage[slices_of(inner)],
+            shifted_box(inner, self.box[0], self.box[1] + rows[0][0]),
+            self.colour,
+            self.ground,
+        )
 
     @property
     def tops(self) -> list[int]:
@@ -109,10 +114,10 @@ def marks_of(
     strokes = contrast >= np.percentile(contrast[ink], 85)
     colour, inner = main_colour(part[strokes & ink]), bounds_of(ink)
     coverage = np.where(ink, contrast / max(float(np.linalg.norm(colour.rgb - ground.rgb)), 1.0), 0).clip(0, 1)
-    return Marks(coverage[slices_of(inner)].astype(np.float32), shifted_box(inner, *outer[:2]), colour)
+    return Marks(coverage[slices_of(inner)].astype(np.float32), shifted_box(inner, *outer[:2]), colour, ground)
 
 
-def runs_of(values: np.ndarray, joined: int = 0) -> list[tuple[int, int]]:
+def runs_of(values: Any, joined: int = 0) -> list[tuple[int, int]]:
     """Starts and ends of the runs of a mask (N,), over gaps up to a length."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], values.astype(np.int8), [0]])))
     runs: list[tuple[int, int]] = []
@@ -197,9 +202,9 @@ def closer_lines(first: Marks, second: Marks) -> float | None:
 
 
 class Measures(NamedTuple):
-    """Logarithms of the ratios after to before: of the lines' heights, their widths, the letters' widths (None where they
-    are not apart) and the amount of ink; the pixels by which lines are further apart, and the letters; the usual height
-    of a line."""
+    """Logarithms of the ratios after to before: of the lines' heights, their widths, the letters' widths (None where
+    they are not apart) and the amount of ink; the pixels by which lines are further apart, and the letters; the usual
+    height of a line."""
 
     height: float
     width: float
@@ -216,7 +221,8 @@ def measured(first: Marks, second: Marks) -> Measures:
     heights, widths = ([[line.shape[axis] for line in side.lines] for side in sides] for axis in (0, 1))
     letters = [[end - start for line in side.lines for start, end in _letters(line)] for side in sides]
     equal, apart = len(heights[0]) == len(heights[1]), len(letters[0]) == len(letters[1])
-    height = np.divide(*map(sum if equal else np.median, heights[::-1]))
+    usual = [float(sum(side) if equal else np.median(side)) for side in heights]
+    height = usual[1] / usual[0]
     pitches = [float(np.diff(side.tops).mean()) if len(side.tops) > 1 else 0.0 for side in sides]
     return Measures(
         math.log(height), math.log(sum(widths[1]) / sum(widths[0])),
@@ -256,7 +262,12 @@ def typographic(first: Marks, second: Marks) -> Explanation | None:
     if abs(width) > _WIDTH:
         errors["letter spacing"] = beyond(mass, 0.05) + beyond(height, row) + beyond(letter, 0.05)
     if abs(mass) > _MASS and abs(mass) > 1.2 * abs(width):
-        errors["font weight"] = beyond(height, row) + (abs(width) > 0.09 and not same_letters(first, second)) * 5 + max(0.0, abs(width) - 0.2) / 0.02 + 5 * (width * mass < -_TINY)
+        errors["font weight"] = (
+            beyond(height, row)
+            + (abs(width) > 0.09 and not same_letters(first, second)) * 5
+            + max(0.0, abs(width) - 0.2) / 0.02
+            + 5 * (width * mass < -_TINY)
+        )
     if abs(pitch) >= 1:
         errors["line height"] = beyond(mass, 0.05) + beyond(width, 0.02) + beyond(height, row)
     aspect = min(errors, key=lambda name: errors[name])
@@ -285,7 +296,7 @@ def _line_height(pitch: float) -> Explanation:
 def moved_by(first: Marks, second: Marks) -> tuple[int, int] | None:
     """The distance right and down at which the same marks are; None if they are other ones."""
     sizes = [(box[2] - box[0], box[3] - box[1]) for box in (first.box, second.box)]
-    if max(abs(np.subtract(*sizes))) > 1:
+    if max(abs(np.subtract(sizes[0], sizes[1]))) > 1:
         return None
     if _blurred_correlation(first, second) < _RIGID or abs(math.log(max(second.mass, 1) / max(first.mass, 1))) > _MASS:
         return None

@@ -14,7 +14,16 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from idc.systems.objects.geometry import PixelBox, around, around_all, bounds_of, box_area, boxes_overlap, shifted_box, slices_of
+from idc.systems.objects.geometry import (
+    PixelBox,
+    around,
+    around_all,
+    bounds_of,
+    box_area,
+    boxes_overlap,
+    shifted_box,
+    slices_of,
+)
 from idc.systems.objects.recolouring import codes_of
 
 _JOINED = (14, 9)
@@ -36,12 +45,10 @@ _LOSSY = 80
 """Levels of brightness by which compressed letters may differ."""
 _SMALLEST_EVEN = 16
 """Pixels of the smallest such area."""
-_MANY_EVEN = 64
-"""Pixels from which thin letters that differ evenly, by any amount, are in another colour."""
 _PATCH = (12, 8)
 """Width and height of the patches by which moved content is recognised: two small letters."""
 _MOST_COPIES = 8
-"""Number of equal patches of an image up to which they are told apart by their order: the same word in several cells."""
+"""Number of equal patches of an image up to which their order tells them apart: the same word in several cells."""
 _MIN_VOTES = 24
 """Patches that must have moved by the same distance."""
 _MOST_MOVES = 12
@@ -51,7 +58,7 @@ _PART = 0.4
 _SAME = 0.6
 """Share of the pixels of a letter or a thing that must be equal where it is said to have moved."""
 _FOLLOWS, _TRACE, _MOST_FOLLOWING = 0.95, 6, 300
-"""The same of what is left near a move, up to so many pixels from what it covers and uncovers, and of how many parts."""
+"""The same of what is left near a move, up to so many pixels from what it covers or uncovers, and how many parts."""
 
 
 class Move(NamedTuple):
@@ -148,8 +155,7 @@ def different_pixels(before: np.ndarray, after: np.ndarray) -> np.ndarray:
         lengths = np.bincount(inside, np.linalg.norm(change, axis=1), count)
         faint = np.bincount(inside, distance[mask], count) <= _FAINT * np.bincount(inside, minlength=count)
         large = np.bincount(inside, minlength=count) >= _SMALLEST_EVEN
-        many = np.bincount(inside, minlength=count) >= _MANY_EVEN
-        counts |= (np.linalg.norm(sums, axis=0) >= _EVEN * lengths) & ((faint & large) | many)
+        counts |= (np.linalg.norm(sums, axis=0) >= _EVEN * lengths) & faint & large
     counts[0] = False
     result = np.zeros(before.shape[:2], bool)
     result[window] = mask & counts[labels]
@@ -204,7 +210,7 @@ def unmoved_pixels(
 def _following(images: tuple[np.ndarray, np.ndarray], left: np.ndarray, moves: Sequence[Move]) -> np.ndarray:
     """Clusters of the pixels that are left, bool (H, W), near a move, that show nothing else than what it brings along
     on both images: their content, plain ground too, is at its distance on the other one but for the rounding of another
-    rendering, or outside of it."""
+    rendering."""
     labels, boxes = clusters_of(left, _LETTERS)
     result = np.zeros_like(left)
     for number, box in sorted(enumerate(boxes, 1), key=lambda entry: -box_area(entry[1]))[:_MOST_FOLLOWING]:
@@ -221,11 +227,10 @@ def _following(images: tuple[np.ndarray, np.ndarray], left: np.ndarray, moves: S
 
 
 def _shows(image: np.ndarray, other: np.ndarray, box: PixelBox, by: tuple[int, int]) -> np.ndarray:
-    """Where the pixels of a box, bool (h, w), are at this distance on the other image, faint differences aside, or
-    outside of it."""
+    """Where the pixels of a box, bool (h, w), are at this distance on the other image, faint differences aside."""
     (height, width), (dx, dy) = other.shape[:2], by
     left, top, right, bottom = box
-    result = np.ones((bottom - top, right - left), bool)
+    result = np.zeros((bottom - top, right - left), bool)
     x, y = slice(max(left, -dx), min(right, width - dx)), slice(max(top, -dy), min(bottom, height - dy))
     if x.start < x.stop and y.start < y.stop:
         there = other[y.start + dy : y.stop + dy, x.start + dx : x.stop + dx]

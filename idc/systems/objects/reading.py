@@ -240,11 +240,7 @@ class WordReader:
         already."""
         box = around((*box[:3], min(box[3], box[1] + height)), 3, image.shape)
         self.named += (box[2] - box[0]) * (box[3] - box[1])
-        if (
-            not self.reads_text
-            or self.named > _MOST_NAMING
-            or min(box[2] - box[0], box[3] - box[1]) < _SMALLEST_NAME
-        ):
+        if not self.reads_text or self.named > _MOST_NAMING or min(box[2] - box[0], box[3] - box[1]) < _SMALLEST_NAME:
             return []
         bounds = self.skipped, self.lines, self.pixels  # of what differs
         self.lines, self.pixels = _MOST_LINES, _MOST_PIXELS
