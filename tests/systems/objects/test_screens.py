@@ -92,3 +92,116 @@ def faded(image: np.ndarray, opacity: float = 0.4) -> np.ndarray:
 
 
 RED = (200, 30, 30)
+CASES: dict[str, tuple[np.ndarray, np.ndarray, str, str, float | None]] = {
+    "scroll": (
+        table(ROWS).array(), table(ROWS[2:]).array(),
+        'A row with the words "Copper 104 Meadow 141" was removed at the top left, and everything below moved up by '
+        "64 px.", "visibility", None,
+    ),
+    "a banner": (
+        page(), banner(),
+        'The words "We are closed on Friday" are now at the top left, and what follows moved down by 41 px; '
+        'the part with the words "We are closed on Friday Quarterly report Start ..." at the top changed from white to '
+        "yellow.", "words", None,
+    ),
+    "a row": (
+        table(ROWS[:6]).array(), table((*ROWS[:2], "Harbour order 999", *ROWS[2:6])).array(),
+        'A row with the words "Harbour 999" was added at the top left, and everything below moved down by 32 px.',
+        "visibility", None,
+    ),
+    "panes under a header": (
+        panes(0, 0), panes(2, 1),
+        'A row with the words "Silver 400 Coffee 437" was removed at the top left, and everything below moved up by '
+        '64 px; a row with the words "Copper 104" was removed at the top, and everything below moved up by 32 px.',
+        "visibility", None,
+    ),
+    "a dark theme": (
+        page(DARK), page(DARK, heading={"size": 34}),
+        'The words "Quarterly report" at the top left became larger (letters by 21 %).', "font size", 21,
+    ),
+    "twice the scale": (
+        page(scale=2), page(scale=2, button={"radius": 16}),
+        'The corners of the part with the words "Start chat" at the top right became rounder.', "corners", 27,
+    ),
+    "corners": (
+        page(button={"radius": 16}), page(),
+        'The corners of the button "Start chat" at the top right became squarer.', "corners", 13,
+    ),
+    "font weight": (
+        page(), page(heading={"bold": 1}),
+        'The words "Quarterly report" at the top left became bolder.', "font weight", 92,
+    ),
+    "line height": (
+        page(), page(pitch=34),
+        'The words "The harbour opens early in summer and the ..." on the left got more space between the lines, by '
+        "8 px.", "line height", 8,
+    ),
+    "fill": (
+        page(), page(button={"fill": RED}),
+        'The background of the button "Start chat" at the top right changed from blue to red.', "background", None,
+    ),
+    "opacity": (
+        page(), faded(page()),
+        'The part with the words "Quarterly report Start chat" at the top became fainter (40 % opaque).', "opacity", 40,
+    ),
+    "border": (
+        page(), page(card={"width": 4}),
+        'The border of the part with the words "Delivery address" at the bottom left became thicker by 3 px.',
+        "border", 3,
+    ),
+    "border gone": (
+        page(), page(card={"width": 0, "outline": None}),
+        'The part with the words "Delivery address" at the bottom left lost its light grey border.', "border", 1,
+    ),
+    "position": (
+        page(), page(shift=24),
+        'The part with the words "The harbour opens early in summer and the ..." on the left moved right by 24 px.',
+        "position", 24,
+    ),
+    "words": (
+        page(), page(heading={"text": "Quarterly summary"}),
+        'The word "report" became "summary" at the top.', "words", None,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_changed_is_named(case: str) -> None:
+    before, after, sentence, aspect, amount = CASES[case]
+    caption, claims = compared(before, after)
+    assert caption == sentence
+    assert (claims[0].aspect, claims[0].amount) == (aspect, amount)
+
+
+def only(box: tuple[int, int, int, int], changed: np.ndarray) -> np.ndarray:
+    """The page, of which a part alone is another one's."""
+    result = page()
+    left, top, right, bottom = box
+    result[top:bottom, left:right] = changed[top:bottom, left:right]
+    return result
+
+
+@pytest.mark.parametrize(
+    ("aspect", "after"),
+    [
+        ("corners", only((410, 20, 440, 80), page(button={"radius": 16}))),  # two corners of four
+        ("font size", page(heading={"text": "Brief note", "size": 36})),
+        ("font weight", page(heading={"text": "Yearly accounts", "bold": 1})),
+        ("letter spacing", page(heading={"text": "Quarterly statement"})),
+        ("line height", only((0, 155, 640, 190), page(pitch=34))),  # one line alone
+        ("opacity", page(heading={"fill": RED})),
+        ("border", page(card={"fill": RED})),
+        ("position", page(heading={"text": "Yearly report"})),
+    ],
+)
+def test_another_change_is_not_explained_by_it(aspect: str, after: np.ndarray) -> None:
+    _, claims = compared(page(), after)
+    assert claims
+    assert aspect not in {claim.aspect for claim in claims[:1]}
+
+
+def test_letters_further_apart_are_no_other_words() -> None:
+    caption, (claim,) = compared(page(), page(heading={"gap": 3}))
+    assert "got more space between the letters" in caption
+    assert (claim.aspect, claim.unit) == ("letter spacing", "px")
+    assert claim.amount == pytest.approx(3, abs=0.5)
