@@ -9,6 +9,8 @@ DiffSpot (Tencent, 2026): 13 operators in three tiers, and unchanged controls, 1
 scale. The pages are those of `screen_pages.html`, of ten kinds, or the HTML files of a folder. The gate: pixels in the
 element's box differ, and outside of it none, but where what follows moves with it. ``judge`` describes the pairs and
 judges each clause of the sentence by rules; rules of the captioner were made on the five kinds of :data:`TUNED` alone.
+
+Long because pages, mutations and the judge of their effects share the operators.
 """
 
 from __future__ import annotations
@@ -419,7 +421,7 @@ def _is_near(box: Sequence[int], boxes: Sequence[Sequence[int]]) -> bool:
     )
 
 
-def describe_all(folder: Path, rows: Sequence[Row], mode: str) -> list[Row]:
+def judged_rows(folder: Path, rows: Sequence[Row], mode: str) -> list[Row]:
     """The judged descriptions."""
     from idc.systems.objects.captioner import ObjectsCaptioner
 
@@ -436,7 +438,7 @@ def describe_all(folder: Path, rows: Sequence[Row], mode: str) -> list[Row]:
     return judged
 
 
-def report(rows: Sequence[Row]) -> list[str]:
+def screens_report(rows: Sequence[Row]) -> list[str]:
     """A table by operator, its lines by tier, and the overall figures as DiffSpot weighs them (39 to 5)."""
     lines = [
         "| operator | n | right | partly | missed | invented | easy | medium | hard |",
@@ -484,9 +486,9 @@ def main() -> None:
     rows = json.loads((args.folder / "pairs.json").read_text(encoding="utf-8"))
     for name, values in (("kind", args.kinds), ("operator", args.operators)):
         rows = [row for row in rows if not values or row[name] in values.split(",")]
-    judged = describe_all(args.folder, rows, args.mode)
+    judged = judged_rows(args.folder, rows, args.mode)
     (args.folder / "judged.json").write_text(json.dumps(judged, indent=1), encoding="utf-8")
-    print(*report(judged), sep="\n")
+    print(*screens_report(judged), sep="\n")
     if args.list:
         for row in sorted(judged, key=lambda row: row["id"]):
             if row["verdict"] != "right":

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.screens import OPERATORS, TIERS, judge, report
+from benchmarks.screens import OPERATORS, TIERS, judge, screens_report
 from idc.captioning.contract import Candidate, Claim, Description
 
 BOX = (100, 100, 300, 140)
@@ -76,6 +76,6 @@ def test_the_report_weighs_changed_and_unchanged_pairs_by_39_to_5() -> None:
     common = {"wrong": [], "clauses": 1, "seconds": 1.0}
     rows = [{"operator": OPERATORS[0], "tier": tier, "verdict": verdict, **common}
             for tier, verdict in zip(TIERS, ("right", "right", "missed"), strict=True)]  # fmt: skip
-    lines = report([*rows, {"operator": "none", "tier": "none", "verdict": "invented", **common}])
+    lines = screens_report([*rows, {"operator": "none", "tier": "none", "verdict": "invented", **common}])
     assert lines[2] == "| font_weight | 3 | 2 | 0 | 1 | 0 | 100 | 100 | 0 |"
     assert "right 66.7 %, specificity 0.0 %, overall 59.1" in lines[-1]

@@ -201,7 +201,7 @@ def closer_lines(first: Marks, second: Marks) -> float | None:
     return float(steps[0] - steps[1]) * (1 if sides[0] is first else -1)
 
 
-class Measures(NamedTuple):
+class TextMeasures(NamedTuple):
     """Logarithms of the ratios after to before: of the lines' heights, their widths, the letters' widths (None where
     they are not apart) and the amount of ink; the pixels by which lines are further apart, and the letters; the usual
     height of a line."""
@@ -215,7 +215,7 @@ class Measures(NamedTuple):
     line: float
 
 
-def measured(first: Marks, second: Marks) -> Measures:
+def measured(first: Marks, second: Marks) -> TextMeasures:
     """What is measured of the same text before and after."""
     sides = first, second
     heights, widths = ([[line.shape[axis] for line in side.lines] for side in sides] for axis in (0, 1))
@@ -224,7 +224,7 @@ def measured(first: Marks, second: Marks) -> Measures:
     usual = [float(sum(side) if equal else np.median(side)) for side in heights]
     height = usual[1] / usual[0]
     pitches = [float(np.diff(side.tops).mean()) if len(side.tops) > 1 else 0.0 for side in sides]
-    return Measures(
+    return TextMeasures(
         math.log(height), math.log(sum(widths[1]) / sum(widths[0])),
         math.log(sum(letters[1]) / sum(letters[0])) if apart else None,
         math.log(max(second.mass, 1) / max(first.mass, 1)), pitches[1] - pitches[0] if equal else 0.0,
