@@ -403,13 +403,9 @@ def _without_hidden(
 
 
 def _claim(
-    kind: ClaimKind,
-    first: Sequence[Instance],
-    second: Sequence[Instance],
-    pair: ComparedPair,
-    before: str | None = None,
-    after: str | None = None,
-) -> Claim:
+    kind: ClaimKind, first: Sequence[Instance], second: Sequence[Instance], pair: ComparedPair,
+    before: str | None = None, after: str | None = None,
+) -> Claim:  # fmt: skip
     items = [*first, *second]
     names = {item.name for item in items}
     name = first[0].name if kind == "replaced" else items[0].family if len(names) > 1 else items[0].name
