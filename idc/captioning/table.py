@@ -55,7 +55,8 @@ _EDIT = [("found", pa.string()), ("collateral", pa.float64()), ("sentence", pa.s
 _BOX = pa.list_(pa.int32())
 _CLAIM = [("kind", pa.string()), ("object", pa.string()), ("count", pa.int32()), ("where", pa.string()),
           ("box_before", _BOX), ("box_after", _BOX), ("confidence", pa.float64()), ("before", pa.string()),
-          ("after", pa.string()), ("page", pa.int32())]  # fmt: skip
+          ("after", pa.string()), ("aspect", pa.string()), ("amount", pa.float64()), ("unit", pa.string()),
+          ("page", pa.int32())]  # fmt: skip
 SCHEMA = pa.schema(
     [
         pa.field("row", pa.int64(), False),  # its number in the input, from 0

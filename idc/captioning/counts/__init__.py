@@ -44,6 +44,12 @@ _IN_WORDS: dict[Kind, str] = {
 _VEHICLES = frozenset(
     {"vehicle", "bicycle", "car", "motorcycle", "airplane", "bus", "train", "truck", "boat"}
 )  # fmt: skip
+_ASPECTS: dict[str | None, Kind] = {
+    "position": "layout", "spacing": "layout", "colour": "colour", "background": "colour", "font size": "style",
+    "font weight": "style", "letter spacing": "style", "line height": "style", "border": "style", "corners": "style",
+    "opacity": "style",
+}  # fmt: skip
+"""Kinds of the aspects of elements of drawn images; of words, and of what is new or gone, it is that of the claim."""
 _PRESETS = Path(__file__).parent
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(%|px)")
 _STAMP = re.compile(r"\d{1,4}(?:[:.\-/]\d{1,4}){1,5}Z?|[AaPp]\.?[Mm]\.?")
@@ -150,6 +156,8 @@ def presets() -> dict[str, CountsConfig]:
 def kind_of(claim: Claim, drawn: bool = False) -> Kind:
     """The kind of a claim of ``objects``. ``drawn``: about drawn images, of which elements are compared: one that moved
     is of the layout, and one that changed has other colours or another style. On a photograph it may be any thing."""
+    if drawn and claim.aspect in _ASPECTS:
+        return _ASPECTS[claim.aspect]
     if drawn and claim.kind == "moved":
         return "layout"
     if drawn and claim.kind == "changed":

@@ -269,15 +269,16 @@ def _without_hidden(
 
 
 def _claim(
-    kind: ClaimKind, first: Sequence[Instance], second: Sequence[Instance], pair: ComparedPair, *words: str
-) -> Claim:
+    kind: ClaimKind, first: Sequence[Instance], second: Sequence[Instance], pair: ComparedPair,
+    before: str | None = None, after: str | None = None,
+) -> Claim:  # fmt: skip
     items = [*first, *second]
     names = {item.name for item in items}
     name = first[0].name if kind == "replaced" else items[0].family if len(names) > 1 else items[0].name
     return Claim(
         kind, name, max(len(first), len(second)), pair.where(second or first),
         _around(first, pair.size_before), _around(second, pair.size_after),
-        min(item.score for item in items), *words,
+        min(item.score for item in items), before, after,
     )  # fmt: skip
 
 

@@ -10,34 +10,34 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from typing import NamedTuple
+from itertools import product
 
 import cv2
 import numpy as np
 
-from idc.captioning.contract import Candidate, Claim, ClaimKind, Description, Region
+from idc.captioning.contract import Candidate, Claim, Description, Region
 from idc.captioning.counts import Counts, counted, left_out_sentence
 from idc.systems.objects.canvas import ExtraStrip, PairCanvas
-from idc.systems.objects.geometry import (
-    PixelBox,
-    around,
-    around_all,
-    box_area,
-    boxes_overlap,
-    shifted_box,
-    slices_of,
-)
+from idc.systems.objects.explanations import CAUSES, block, explained, faded, faded_together
+from idc.systems.objects.geometry import PixelBox, around, around_all, box_area, boxes_overlap, slices_of
 from idc.systems.objects.known_words import KnownReader, KnownWords
-from idc.systems.objects.pixel_changes import (
-    Move,
-    clusters_of,
-    different_pixels,
-    largest_channel,
-    unmoved_pixels,
+from idc.systems.objects.outlines import corners
+from idc.systems.objects.pixel_changes import Move, clusters_of, different_pixels, largest_channel, unmoved_pixels
+from idc.systems.objects.reading import WordReader, word_key
+from idc.systems.objects.recolouring import RecolouredPixels, codes_of, main_colour, names_of
+from idc.systems.objects.screen_pair import (
+    MOST_QUOTED,
+    Element,
+    Finding,
+    ScreenPair,
+    measured,
+    moved_claim,
+    one_sided,
+    quoted_words,
+    way_of,
+    with_words,
 )
-from idc.systems.objects.reading import DrawnWords, Word, WordReader
-from idc.systems.objects.recolouring import Colour, RecolouredPixels, codes_of, main_colour, names_of
-from idc.systems.objects.wording import MIXED, colour_of, quoted, sampled, where_of, with_article, words_clause
+from idc.systems.objects.wording import colour_of, sampled, where_of, with_article
 
 IDENTICAL = "The two images are identical."
 ONLY_RENDERING = "No visible change: the images are the same up to anti-aliasing and compression."
@@ -49,47 +49,26 @@ _STRIPS = "row", "column"
 """What a strip of rows or columns is called in claims."""
 _PLAIN_STRIP = 0.995
 """Share of a strip's pixels from which it has the colour."""
-_MOST_QUOTED = 12
-"""Words of a strip, row or area that are quoted."""
 _NAMED = 3
 """Number of claims that the sentence says."""
 _MOST_LISTED = 200
 """Clusters that are described, the largest first; the others are counted."""
 _SECONDS = 6.0
 """Computing time of a pair after which no further cluster is described."""
-_LINE = 4
-"""Largest thickness of a line or border, in pixels."""
-_PLAIN = 0.6
-"""Share of a cluster's pixels that must have a colour for it to be that of the cluster."""
-_PLAIN_LINE = 0.2
-"""The same of a line or border, which may be blended with its ground."""
-_LARGER = 1.1
-"""Ratio of the heights of the same words from which they became larger or smaller."""
-_LIGHTER = 8
-"""Grey levels by which parts of many colours became lighter or darker."""
 _ROW = 8
 """Smallest shift, in pixels, that is one by an added or removed row."""
-_FILLED = 0.7
-"""Share of a box that differs where the ground behind its content does."""
-_ALL = 0.9
-"""Share of a cluster's pixels that must have the colour around it for nothing to be there."""
+_AROUND = 0.1
+"""Share of the pixels around a part that have its colour where it is one of something larger."""
+_ROW_WIDTH, _ROW_HEIGHT = 0.05, 0.25
+"""Width and height of what a row has at least, as shares of the width of what moved below it, and of the shift."""
+_EVEN = 0.6
+"""Share of the pixels that have the colour of the ground or edge that grew."""
+_MOST_LINES, _ROUNDED = 12, 0.75
+"""Number of lines of a text of which the spacing is recognised by their moves, which are rounded by so many pixels."""
+_CORNER = 24
+"""Largest side, in pixels, of what is left at the corners of a box that grew."""
 _TRACE = 6
 """Pixels that a move may leave at its edges."""
-
-
-class _Cluster(NamedTuple):
-    """Different pixels near each other: their box, their number among the labels (H, W) of all clusters, and their
-    position in words."""
-
-    box: PixelBox
-    number: int
-    labels: np.ndarray
-    where: str
-
-    @property
-    def mask(self) -> np.ndarray:
-        """Which pixels of the box they are; computed each time, since boxes may overlap and be large."""
-        return np.asarray(self.labels[slices_of(self.box)] == self.number)
 
 
 def exact_changes(
@@ -117,37 +96,34 @@ def exact_changes(
     different = different_pixels(repainted.before, canvas.after)
     reader = WordReader(read_text) if texts is None else KnownReader(texts.stayed, canvas)
     said = [_strip_claim((before, after)[strip.side], strip, reader) for strip in canvas.strips[:_MOST_LISTED]]
-    unmoved, moves = unmoved_pixels(repainted.before, canvas.after, different)
+    labels, boxes = clusters_of(different)
+    still = ScreenPair(canvas, different, labels, (different & False, different & False), [], reader)
+    rounded = corners(still, still.elements(boxes)[:_MOST_LISTED])
+    at_corners = np.isin(labels, [number for group, _ in rounded for each in group for number in each.numbers])
+    unmoved, moves, accounted = unmoved_pixels(repainted.before, canvas.after, different & ~at_corners)
     labels, boxes = clusters_of(unmoved)
-    traces = np.bincount(labels.ravel(), minlength=len(boxes) + 1) <= _TRACE
-    clusters = [
-        _Cluster(box, number, labels, canvas.where(box))
-        for number, box in enumerate(boxes, 1)
-        if not (traces[number] and any(_touches(box, move) for move in moves))
+    pair = ScreenPair(canvas, different, labels, accounted, moves, reader)
+    elements = [
+        element for element in pair.elements(boxes) if not any(_follows_from(pair, element, move) for move in moves)
     ]
-    clusters.sort(key=lambda cluster: -box_area(cluster.box))
-    rows: dict[Move, list[tuple[PixelBox, DrawnWords]]] = {move: [] for move in moves}
-    changes, listed = _recolouring_claims(canvas), 0
-    for cluster in clusters[:_MOST_LISTED]:
-        if time.thread_time() - started > _SECONDS:
-            break
-        words = DrawnWords([], [])
-        if not _is_line(cluster.box):
-            words = reader.words_of(canvas.before, canvas.after, cluster.box, cluster.mask)
-        move = next((move for move in moves if _is_row(cluster.box, move)), None)
-        if move is None:
-            changes += _cluster_claims(canvas, cluster, words)
-        else:
-            rows[move].append((cluster.box, words))
-        listed += 1
-    for move, row in rows.items():
-        changes += _move_claims(move, row, canvas)
-    said += [(_on_images(claim, canvas), clause) for claim, clause in changes]
+    elements.sort(key=lambda element: -box_area(element.box))
+    findings, listed = _findings(pair, elements[:_MOST_LISTED], moves, started + _SECONDS)
+    changes = _recolouring_claims(canvas) + [finding for _, finding in rounded] + findings
+    changes.sort(key=lambda finding: _rank(finding.claim))
+    clauses: list[str] = []
+    for finding in changes:
+        if finding.clause and len(clauses) < _NAMED - len(said):
+            side, box = (1, finding.claim.box_after) if finding.claim.box_after else (0, finding.claim.box_before)
+            assert box is not None
+            name = pair.name(box, side, finding.claim.object == "words") if "{}" in finding.clause else ""
+            finding = finding._replace(clause=finding.clause.replace("{}", name))
+        clauses.append(finding.clause)
+    said += [(_on_images(finding.claim, canvas), clause) for finding, clause in zip(changes, clauses, strict=True)]
     said += texts.changed if texts else []
     said.sort(key=lambda entry: _rank(entry[0]))
     said += texts.moved if texts else []
     claims, left_out = counted([claim for claim, _ in said], counts, after.shape, drawn=True)
-    boxes = [colour.box for colour in repainted.colours] + [cluster.box for cluster in clusters[:listed]]
+    boxes = [colour.box for colour in repainted.colours] + [element.box for element in elements[:listed]]
     boxes += [move.after for move in moves]
     if said:
         different |= codes_of(repainted.before) != codes_of(canvas.before)
@@ -158,20 +134,21 @@ def exact_changes(
     for claim, _ in texts.changed if texts else ():
         change_map[slices_of(claim.box_after or claim.box_before or (0, 0, 0, 0))] = 1
     clauses = [clause for claim, clause in said if clause and claim not in left_out]
-    sentence = _sentence(clauses, len(clusters) - listed)
+    sentence = _sentence(clauses, len(elements) - listed)
     if left_out:
         rest = left_out_sentence(left_out, [], counts, drawn=True)
         sentence = f"{sentence if claims else 'Nothing that counts changed.'} {rest}"
-    if not said and not different.any():
+    if not said and not left_out and not len(elements) - listed:
+        different[:] = False
         sentence = IDENTICAL if not distance.any() else ONLY_RENDERING
     if reader.skipped:
         sentence += f" Not all words were read ({reader.skipped} part{'s' * (reader.skipped > 1)})."
     if canvas.left_out:
         sentence += f" {canvas.left_out} more rows of pixels differ, and were not compared."
     doubt = None
-    if listed < min(len(clusters), _MOST_LISTED):
+    if listed < min(len(elements), _MOST_LISTED):
         doubt = f"the comparison was ended after {_SECONDS:g} s, before all parts that differ were described"
-    elif left_out and not claims and (len(clusters) > listed or reader.skipped):
+    elif left_out and not claims and (len(elements) > listed or reader.skipped):
         doubt = "not all parts that differ were read"
     confidence = min((claim.confidence for claim in claims), default=1.0)
     return Description(
@@ -180,6 +157,63 @@ def exact_changes(
         regions=tuple(sorted(regions, key=lambda region: -region.share)),
         claims=tuple(claims), objects_text=sentence, doubt=doubt,
     )  # fmt: skip
+
+
+def _findings(
+    pair: ScreenPair, elements: list[Element], moves: list[Move], deadline: float
+) -> tuple[list[Finding], int]:
+    """What explains the elements, the largest first, and the moves; and how many elements were looked at until the
+    deadline (:func:`time.thread_time`)."""
+    findings: list[Finding] = []
+    fades: list[tuple[Element, Finding]] = []
+    done: set[Element] = set()
+    for element in elements:
+        if element not in done and time.thread_time() < deadline and (fade := faded(pair, element)) is not None:
+            fades.append((element, fade))
+            done.add(element)
+    for group in _blocks(pair, [element for element in elements if element not in done]):
+        if len(group) > 1 and time.thread_time() < deadline and (explanation := block(pair, group)) is not None:
+            findings += explanation
+            done.update(group)
+    for element in elements:
+        if element not in done and time.thread_time() < deadline:
+            findings += explained(pair, element)
+            done.add(element)
+    findings = _moved_words(pair, [*findings, *faded_together(pair, fades)])
+    return _with_moves(pair, findings, moves), len(done)
+
+
+def _blocks(pair: ScreenPair, elements: list[Element]) -> list[list[Element]]:
+    """Lines of marks, one below the other or next to each other, of one text."""
+    blocks: list[list[Element]] = []
+    marks = [each for each in elements if pair.is_marks(each)]
+    for element in sorted(marks, key=lambda each: (each.box[1], each.box[0])):
+        height = element.box[3] - element.box[1]
+        near = around(element.box, 0, pair.labels.shape)
+        near = (near[0] - height, near[1] - round(1.6 * height), near[2] + height, near[3])
+        touching = [group for group in blocks if any(boxes_overlap(near, other.box) for other in group)]
+        merged = [other for group in touching for other in group] + [element]
+        blocks = [group for group in blocks if group not in touching] + [merged]
+    return blocks
+
+
+def _moved_words(pair: ScreenPair, findings: list[Finding]) -> list[Finding]:
+    """Words that are gone at one position, and are now at another one, moved."""
+    gone, new = ([each for each in findings if each.claim.kind == kind and each.claim.object == "words"]
+                 for kind in ("gone", "appeared"))  # fmt: skip
+    for old, other in product(gone, new):
+        if (
+            old in findings
+            and other in findings
+            and word_key(old.claim.before or "") == word_key(other.claim.after or "")
+        ):
+            assert old.claim.box_before is not None
+            assert other.claim.box_after is not None
+            claim = moved_claim(old.claim.box_before, other.claim.box_after, pair.canvas, "words")
+            by = np.subtract(other.claim.box_after[:2], old.claim.box_before[:2]).tolist()
+            findings = [each for each in findings if each not in (old, other)]
+            findings.append(Finding(claim, f'the words "{other.claim.after}" {claim.where} {way_of(*by)}'))
+    return findings
 
 
 def _on_images(claim: Claim, canvas: PairCanvas) -> Claim:
@@ -200,17 +234,17 @@ def _strip_claim(image: np.ndarray, strip: ExtraStrip, reader: WordReader) -> tu
     elif box[3 - strip.axis] == image.shape[strip.axis]:
         where = "on the right" if strip.axis else "at the bottom"
     look = f"{colour.name} " if colour.share >= _PLAIN_STRIP else ""
-    clause = f"{with_article(f'{look}strip')} of {_measured(box)}{_with(words)}"
+    clause = f"{with_article(f'{look}strip')} of {measured(box)}{with_words(words)}"
     clause += f" was {'added' if is_new else 'removed'} {where}"
     if strip.moved:
         rest, way = ("to the right", ("left", "right")) if strip.axis else ("below", ("up", "down"))
         clause += f", and everything {rest} moved {way[is_new]} by {strip.moved} px"
     confidence = min((word.confidence for word in words), default=1.0)
-    text = _quoted(words[:_MOST_QUOTED])
-    return _one_sided(is_new, _STRIPS[strip.axis], where, box, confidence, text), clause
+    text = quoted_words(words[:MOST_QUOTED])
+    return one_sided(is_new, _STRIPS[strip.axis], where, box, confidence, text), clause
 
 
-def _recolouring_claims(canvas: PairCanvas) -> list[tuple[Claim, str]]:
+def _recolouring_claims(canvas: PairCanvas) -> list[Finding]:
     """What became another colour wherever it was."""
     groups: dict[tuple[str, str], list[RecolouredPixels]] = {}
     for colour in canvas.repainted.colours:
@@ -223,13 +257,45 @@ def _recolouring_claims(canvas: PairCanvas) -> list[tuple[Claim, str]]:
         if share >= _WHOLE:
             clause = f"the whole picture changed from {names[0]} to {names[1]}"
         if share >= _SAID and np.abs(colours[0].before.rgb - colours[0].after.rgb).max() > _ROUNDING:
-            claims.append((Claim("changed", "region", 1, canvas.where(box), box, box, 1.0, *names), clause))
+            claim = Claim("changed", "region", 1, canvas.where(box), box, box, 1.0, *names, "colour")
+            claims.append(Finding(claim, clause))
     return claims
 
 
-def _touches(box: PixelBox, move: Move) -> bool:
-    """Whether a box is at the edge of what moved, or in it."""
-    return any(boxes_overlap(around(box, 2, (1 << 20, 1 << 20)), moved) for moved in (move.before, move.after))
+def _follows_from(pair: ScreenPair, element: Element, move: Move) -> bool:
+    """Whether an element is what a move leaves at its edges, or brings along: of what entered or left the picture, or
+    of the edge and ground of a box that grew by as much."""
+    box, (dx, dy) = element.box, move.by
+    moved = around_all([move.before, move.after])
+    reach = (abs(dx) + _TRACE, abs(dy) + _TRACE)
+    near = (moved[0] - reach[0], moved[1] - reach[1], moved[2] + reach[0], moved[3] + reach[1])
+    if not boxes_overlap(near, box):
+        return False
+    if np.isin(pair.labels[slices_of(box)], element.numbers).sum() <= _TRACE:
+        return any(boxes_overlap(around(box, 2, (1 << 20, 1 << 20)), each) for each in (move.before, move.after))
+    if pair.stands_alone(element):
+        return False
+    height, width = pair.labels.shape
+    for size, end, length, low, high in (
+        (box[2] - box[0], width, dx, box[0], box[2]),
+        (box[3] - box[1], height, dy, box[1], box[3]),
+    ):
+        if length and size <= abs(length) + _TRACE:
+            if max(box[2] - box[0], box[3] - box[1]) <= _CORNER * pair.scale:
+                return True
+            grounds = [_continues(image, box, pair.mask(element)) for image in pair.images]
+            if all(grounds) or (min(low, end - high) <= abs(length) and False not in grounds):
+                return True
+    return False
+
+
+def _continues(image: np.ndarray, box: PixelBox, mask: np.ndarray) -> bool | None:
+    """Whether most of a part has a colour that is around it too; None if it has no such colour."""
+    colour, outer = main_colour(image[slices_of(box)][mask]), around(box, 2, image.shape)
+    ring = np.ones((outer[3] - outer[1], outer[2] - outer[0]), bool)
+    ring[slices_of((box[0] - outer[0], box[1] - outer[1], box[2] - outer[0], box[3] - outer[1]))] = False
+    around_it = codes_of(image[slices_of(outer)])[ring] == colour.code
+    return None if colour.share < _EVEN else bool(around_it.mean() >= _AROUND)
 
 
 def _is_row(box: PixelBox, move: Move) -> bool:
@@ -238,139 +304,115 @@ def _is_row(box: PixelBox, move: Move) -> bool:
     if dx or abs(dy) < _ROW:
         return False
     bottom = max(move.before[1], move.after[1])
+    if box[2] - box[0] < _ROW_WIDTH * (move.after[2] - move.after[0]) or box[3] - box[1] < _ROW_HEIGHT * abs(dy):
+        return False
     return box[1] >= bottom - abs(dy) - 4 and box[3] <= bottom + 4 and box[0] < move.after[2] and move.after[0] < box[2]
 
 
-def _move_claims(move: Move, row: list[tuple[PixelBox, DrawnWords]], canvas: PairCanvas) -> list[tuple[Claim, str]]:
-    """The claim of a move, after that of the row which made it, if there is one."""
-    dx, dy = np.subtract(canvas.on(1, move.after)[:2], canvas.on(0, move.before)[:2]).tolist()
-    claim = Claim("moved", "region", 1, canvas.where(move.after), move.before, move.after, 1.0)
-    directions = [(abs(dx), "right" if dx > 0 else "left"), (abs(dy), "down" if dy > 0 else "up")]
-    way = "moved " + " and ".join(f"{direction} by {length} px" for length, direction in directions if length)
-    if not row:
-        return [(claim, f"a region of {_measured(move.after)} {claim.where} {way}")]
-    is_new, box = dy > 0, around_all([box for box, _ in row])
-    words = [word for _, read in sorted(row, key=lambda entry: entry[0][0]) for word in read[is_new]]
-    where, confidence = canvas.where(box), min((word.confidence for word in words), default=1.0)
-    clause = f"a row{_with(words)} was {'added' if is_new else 'removed'} {where}, and everything below {way}"
-    return [(_one_sided(is_new, "row", where, box, confidence, _quoted(words)), clause), (claim, "")]
+def _with_moves(pair: ScreenPair, findings: list[Finding], moves: list[Move]) -> list[Finding]:
+    """The findings with those on what moved: lines of a text that are further apart, what follows a row or another
+    change, or what moved by itself."""
+    canvas, left = pair.canvas, list(moves)
+    if (spread := _line_height(pair, left)) is not None:
+        finding, lines = spread
+        left = [move for move in left if move not in lines]
+        findings = [each for each in findings if not _is_within(each, finding)] + [finding]
+    for move in left:
+        dx, dy = np.subtract(canvas.on(1, move.after)[:2], canvas.on(0, move.before)[:2]).tolist()
+        claim = moved_claim(move.before, move.after, canvas)
+        way, follows = way_of(dx, dy), _follows(pair, move)
+        row = [each for each in findings if each.claim.kind in ("gone", "appeared") and follows
+               and _is_row(each.claim.box_after or each.claim.box_before or move.after, move)]  # fmt: skip
+        cause = next((each for each in findings if _pushes(each, move)), None)
+        if row:
+            findings = [each for each in findings if each not in row]
+            findings += _row_findings(pair, row, dy > 0, way)
+            findings.append(Finding(claim, ""))
+        elif cause is not None:
+            if ", and what " not in cause.clause:
+                at = findings.index(cause)
+                rest = "what is next to it" if dx else "what follows"
+                findings[at] = cause._replace(clause=f"{cause.clause}, and {rest} {way}")
+            findings.append(Finding(claim, ""))
+        elif follows and not dx:
+            more = "more" if (dy > 0) else "less"
+            clause = f"there is {more} space above {{}}, which {way} with what follows"
+            findings.append(Finding(replace(claim, aspect="spacing"), clause))
+        else:
+            findings.append(Finding(claim, f"{{}} {way}"))
+    return findings
 
 
-def _cluster_claims(canvas: PairCanvas, cluster: _Cluster, words: DrawnWords) -> list[tuple[Claim, str]]:
-    """The claims of a cluster: of its words, and of the rest where that is the larger part."""
-    rest = cluster.mask
-    filled = rest.mean() >= _FILLED and not any(words.changed())
-    if filled or not any(words):
-        return [_look_claim(canvas, cluster)]
-    claim, clause = _words_claim(canvas, cluster, words)
-    for word in words.before + words.after:
-        rest[slices_of(shifted_box(word.box, -cluster.box[0], -cluster.box[1]))] = False
-    if rest.sum() <= _PLAIN * cluster.mask.sum():
-        return [(claim, clause)]
-    look, look_clause = _look_claim(canvas, cluster)
-    if claim.kind == look.kind != "changed":  # a chart, and the words in it
-        clause, look_clause = "", f"{look_clause}{_with(words.before or words.after)}"
-    return [(claim, clause), (look, look_clause)]
+def _row_findings(pair: ScreenPair, row: list[Finding], is_new: bool, way: str) -> list[Finding]:
+    boxes = [each.claim.box_after or each.claim.box_before for each in row]
+    box = around_all([each for each in boxes if each is not None])
+    where = pair.canvas.where(box)
+    ordered = sorted(row, key=lambda each: (each.claim.box_after or each.claim.box_before or (0,))[0])
+    text = " ".join(str(each.claim.after or each.claim.before) for each in ordered if each.claim.object == "words")
+    confidence = min(each.claim.confidence for each in row)
+    words = f' with the words "{text}"' if text else ""
+    clause = f"a row{words} was {'added' if is_new else 'removed'} {where}, and everything below {way}"
+    return [Finding(one_sided(is_new, "row", where, box, confidence, text or None), clause)]
 
 
-def _words_claim(canvas: PairCanvas, cluster: _Cluster, words: DrawnWords) -> tuple[Claim, str]:
-    """Other words, or the same in another look."""
-    images, box, where = (canvas.before, canvas.after), cluster.box, cluster.where
-    gone, new = words.changed()
-    if gone or new:
-        kind: ClaimKind = "replaced" if gone and new else "gone" if gone else "appeared"
-        boxes = [around_all([word.box for word in read]) if read else None for read in (gone, new)]
-        confidence = min(word.confidence for word in gone + new)
-        where = canvas.where(boxes[1] or boxes[0] or box)
-        claim = Claim(kind, "words", 1, where, boxes[0], boxes[1], confidence, _quoted(gone), _quoted(new))
-        return claim, words_clause(claim)
-    text = f'the words "{_quoted(words.before)}" {where}'
-    colours = [main_colour(image[slices_of(box)][cluster.mask]) for image in images]
-    # By name: between letters there are blends with the ground.
-    grounds = {Colour(code).name for image in images for code in _grounds(image, cluster)}
-    if colours[0].code != colours[1].code and not {colours[0].name, colours[1].name} & grounds:
-        names = names_of(*colours)
-        return Claim(
-            "changed", "words", 1, where, box, box, 1.0, *names
-        ), f"{text} changed from {names[0]} to {names[1]}"
-    ratio = np.divide(*(np.median([word.box[3] - word.box[1] for word in read]) for read in words))
-    look = "became smaller" if ratio > _LARGER else "became larger" if ratio < 1 / _LARGER else "changed in look"
-    return Claim("changed", "words", 1, where, box, box, 1.0), f"{text} {look}"
+def _follows(pair: ScreenPair, move: Move) -> bool:
+    """Whether everything below the top of what moved, down to the end of it and beyond, moved with it."""
+    top, bottom = min(move.before[1], move.after[1]), max(move.before[3], move.after[3])
+    left, right = min(move.before[0], move.after[0]), max(move.before[2], move.after[2])
+    below = [image[bottom + _TRACE :, left:right] for image in pair.images]
+    return bool(top < bottom and all(part.size == 0 or (part == part[:1, :1]).all() for part in below))
 
 
-def _grounds(image: np.ndarray, cluster: _Cluster) -> set[int]:
-    """The colour around a cluster, and that between its pixels: what shows where nothing is."""
-    outer = around(cluster.box, 3, image.shape[:2])
-    outside = np.ones((outer[3] - outer[1], outer[2] - outer[0]), bool)
-    outside[slices_of(shifted_box(cluster.box, -outer[0], -outer[1]))] = False
-    parts = [image[slices_of(outer)][outside], image[slices_of(cluster.box)][~cluster.mask]]
-    return {main_colour(part).code for part in parts if len(part)}
-
-
-def _look_claim(canvas: PairCanvas, cluster: _Cluster) -> tuple[Claim, str]:
-    """What differs in a cluster without words: a line, a border, a plain background or anything else."""
-    box, where, images = cluster.box, cluster.where, (canvas.before, canvas.after)
-    parts = [image[slices_of(box)][cluster.mask] for image in images]
-    grounds = [_grounds(image, cluster) for image in images]
-    first, second = colours = [main_colour(part) for part in parts]
-    plain = first.share >= _PLAIN and second.share >= _PLAIN
-    was_ground, is_ground = (
-        colour.share >= _ALL and colour.code in codes for colour, codes in zip(colours, grounds, strict=True)
-    )
-    if not plain and was_ground == is_ground:  # a plain area over what was not one, or the other way round
-        was_ground, is_ground = second.share >= _ALL, first.share >= _ALL
-    region = f"a region of {_measured(box)} {where}"
-    thing = "line" if _is_line(box) else "border" if _is_border(cluster.mask) else "region"
-    background = plain and _FILLED <= cluster.mask.mean() < 1
-    if was_ground == is_ground or background:
-        names, change = (names_of(first, second), "changed from {} to {}") if plain else _shades(*parts)
-        of = f"the {thing} of " if thing != "region" else "the background of " if background else ""
-        return Claim("changed", thing, 1, where, box, box, 1.0, *names), f"{of}{region} {change.format(*names)}"
-    present = colours[was_ground]
-    colour: str | None = present.name if present.share >= (_PLAIN if thing == "region" else _PLAIN_LINE) else None
-    if colour in {Colour(code).name for code in grounds[was_ground]}:
-        colour = present.hex  # and not that of what is around it
-    if thing != "region":
-        clause = f"{region} {'got a' if was_ground else 'lost its'} {f'{colour} ' if colour else ''}{thing}"
-    else:
-        what = f"{with_article(colour)} area" if colour else "something"
-        clause = f"{what} of {_measured(box)} {'appeared' if was_ground else 'is gone'} {where}"
-    return _one_sided(was_ground, thing, where, box, 1.0, colour), clause
-
-
-def _shades(before: np.ndarray, after: np.ndarray) -> tuple[tuple[str | None, str | None], str]:
-    """The colours of pixels (N, 3) of many colours before and after, and the clause on them: that of most of them, else
-    their mean, else whether it became lighter."""
-    names = [colour_of(sampled(pixels).astype(np.float32) / 255) for pixels in (before, after)]
-    if names[0] != names[1] and MIXED not in names:
-        return (names[0], names[1]), "changed from {} to {}"
-    means = [pixels.mean(axis=0, keepdims=True).astype(np.float32) for pixels in (before, after)]
-    names = [colour_of(mean / 255) for mean in means]
-    if names[0] != names[1]:
-        return (names[0], names[1]), "changed, on average from {} to {}"
-    lighter = float(means[1].mean() - means[0].mean())
-    return (None, None), "changed" if abs(lighter) < _LIGHTER else f"became {'lighter' if lighter > 0 else 'darker'}"
-
-
-def _one_sided(is_new: bool, name: str, where: str, box: PixelBox, confidence: float, value: str | None) -> Claim:
-    """The claim of what one image alone has, with its colour or words."""
-    if is_new:
-        return Claim("appeared", name, 1, where, None, box, confidence, None, value)
-    return Claim("gone", name, 1, where, box, None, confidence, value, None)
-
-
-def _is_line(box: PixelBox) -> bool:
-    left, top, right, bottom = box
-    return min(right - left, bottom - top) <= _LINE and max(right - left, bottom - top) >= 3 * _LINE
-
-
-def _is_border(mask: np.ndarray) -> bool:
-    """Whether the pixels are along all four sides, and nowhere else; a broken line is one too."""
-    if min(mask.shape) < 3 * _LINE:
+def _pushes(finding: Finding, move: Move) -> bool:
+    """Whether a change of a text or of what is there moved something below it or next to it."""
+    box = finding.claim.box_after or finding.claim.box_before
+    if (
+        box is None
+        or not finding.clause
+        or finding.claim.kind == "moved"
+        or finding.claim.aspect in ("colour", "opacity", "corners", "background")
+    ):
         return False
-    inside = mask[_LINE:-_LINE, _LINE:-_LINE].sum()
-    sides = [strip.any(axis=0) for turned in (mask, mask.T) for strip in (turned[:_LINE], turned[-_LINE:])]
-    return bool(inside <= 0.05 * mask.sum() and all(side.mean() >= 0.4 for side in sides))
+    below = move.after[1] >= box[1] - 5 and boxes_overlap((box[0], 0, box[2], 1), (move.after[0], 0, move.after[2], 1))
+    beside = boxes_overlap((0, box[1], 1, box[3]), (0, move.after[1], 1, move.after[3]))
+    return below or beside
+
+
+def _line_height(pair: ScreenPair, moves: list[Move]) -> tuple[Finding, list[Move]] | None:
+    """The finding on a text whose lines are further apart, or closer together, and the moves of its lines: of n lines
+    the k-th one moves by k - 1/2 times what each line grew, and what follows by n times."""
+    vertical = [move for move in moves if not move.by[0]]
+    for rest in sorted(vertical, key=lambda move: -abs(move.by[1])):
+        lines = [move for move in vertical if 0 < move.by[1] / rest.by[1] < 1 and _is_above(move, rest)]
+        steps = [
+            (count, parts, rest.by[1] / parts) for count in range(2, _MOST_LINES + 1) for parts in (count, count - 0.5)
+        ]
+        for count, parts, step in steps if lines else ():
+            expected = [(number + 0.5) * step for number in range(count)]
+            if abs(expected[0]) < 0.5 or min(abs(move.by[1] - expected[0]) for move in lines) > _ROUNDED:
+                continue
+            if all(min(abs(move.by[1] - each) for each in expected) <= _ROUNDED for move in lines):
+                lines += [rest] if parts < count else []  # the last line; nothing follows
+                boxes = [around_all([getattr(move, side) for move in lines]) for side in ("before", "after")]
+                claim = moved_claim(boxes[0], boxes[1], pair.canvas, "words")
+                claim = replace(claim, kind="changed", aspect="line height", amount=round(step, 1), unit="px")
+                more = "more" if step > 0 else "less"
+                clause = f"{{}} got {more} space between the lines, by {abs(step):.3g} px"
+                return Finding(claim, clause), lines
+    return None
+
+
+def _is_above(move: Move, other: Move) -> bool:
+    spans = ((each.before[0], 0, each.before[2], 1) for each in (move, other))
+    return move.before[1] <= other.before[1] and boxes_overlap(*spans)
+
+
+def _is_within(finding: Finding, other: Finding) -> bool:
+    """Whether a finding on words, or on how they look, is in the text of another one."""
+    box, text = (claim.box_after or claim.box_before for claim in (finding.claim, other.claim))
+    assert box is not None
+    assert text is not None
+    return boxes_overlap(box, text) and finding.claim.aspect in ("words", "look", "colour", "visibility", "position")
 
 
 def _region(box: PixelBox, canvas: PairCanvas, different: np.ndarray) -> Region:
@@ -382,24 +424,16 @@ def _region(box: PixelBox, canvas: PairCanvas, different: np.ndarray) -> Region:
     return Region(canvas.on(1, box), share, canvas.where(box), *names)
 
 
-def _rank(claim: Claim) -> tuple[bool, float]:
-    """Readings first, then the largest."""
+def _rank(claim: Claim) -> tuple[bool, bool, bool, float]:
+    """What moves its surroundings first, then readings, moves last, and the largest of each."""
     is_reading = claim.object in ("row", "words") and claim.kind != "changed"
-    return not is_reading, -max(box_area(box) for box in (claim.box_before, claim.box_after) if box is not None)
-
-
-def _measured(box: PixelBox) -> str:
-    return f"{box[2] - box[0]} x {box[3] - box[1]} px"
-
-
-def _with(words: list[Word]) -> str:
-    """The words of a strip, row or area, as the end of its name."""
-    text = _quoted(words[:_MOST_QUOTED])
-    return f' with the words "{text}{" ..." if len(words) > _MOST_QUOTED else ""}"' if text else ""
-
-
-def _quoted(words: list[Word]) -> str | None:
-    return quoted(word.text for word in words) or None
+    is_cause = claim.aspect in CAUSES
+    return (
+        claim.kind == "moved",
+        not is_cause,
+        not is_reading,
+        -max(box_area(box) for box in (claim.box_before, claim.box_after) if box is not None),
+    )
 
 
 def _sentence(clauses: list[str], unlisted: int) -> str:

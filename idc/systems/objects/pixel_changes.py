@@ -8,13 +8,22 @@ Images are uint8 RGB (H, W, 3); boxes are (left, top, right, bottom), right and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import cv2
 import numpy as np
 
-from idc.systems.objects.geometry import PixelBox, around, around_all, bounds_of, box_area, shifted_box, slices_of
+from idc.systems.objects.geometry import (
+    PixelBox,
+    around,
+    around_all,
+    bounds_of,
+    box_area,
+    boxes_overlap,
+    shifted_box,
+    slices_of,
+)
 from idc.systems.objects.recolouring import codes_of
 
 _JOINED = (14, 9)
@@ -38,6 +47,8 @@ _SMALLEST_EVEN = 16
 """Pixels of the smallest such area."""
 _PATCH = (12, 8)
 """Width and height of the patches by which moved content is recognised: two small letters."""
+_MOST_COPIES = 8
+"""Number of equal patches of an image up to which their order tells them apart: the same word in several cells."""
 _MIN_VOTES = 24
 """Patches that must have moved by the same distance."""
 _MOST_MOVES = 12
@@ -46,6 +57,8 @@ _PART = 0.4
 """Share of a cluster's pixels, not moved, above which what moved in it is a part of the change."""
 _SAME = 0.6
 """Share of the pixels of a letter or a thing that must be equal where it is said to have moved."""
+_FOLLOWS, _TRACE, _MOST_FOLLOWING = 0.95, 6, 300
+"""The same of what is left near a move, up to so many pixels from what it covers or uncovers, and how many parts."""
 
 
 class Move(NamedTuple):
@@ -149,8 +162,11 @@ def different_pixels(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     return result
 
 
-def unmoved_pixels(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> tuple[np.ndarray, list[Move]]:
-    """The different pixels that moves do not account for, bool (H, W), and the moves, the largest first.
+def unmoved_pixels(
+    before: np.ndarray, after: np.ndarray, different: np.ndarray
+) -> tuple[np.ndarray, list[Move], tuple[np.ndarray, np.ndarray]]:
+    """The different pixels that moves do not account for, bool (H, W), the moves, the largest first, and what they
+    account for on the image before and after, bool (H, W).
 
     Left are those at which the image after has detail that came from nowhere, or that of the image before went nowhere;
     plain ground is covered and uncovered by what moves. Within a cluster most of which is left nothing moved: a letter
@@ -160,6 +176,7 @@ def unmoved_pixels(before: np.ndarray, after: np.ndarray, different: np.ndarray)
     labels, boxes = clusters_of(different, _LETTERS)
     explained = [np.zeros_like(different) for _ in codes]
     moves: list[tuple[Move, int]] = []
+    shares: list[tuple[tuple[int, int], int, PixelBox, np.ndarray]] = []
     for dx, dy in _distances(before, after, different):
         for side, (x, y) in enumerate(((dx, dy), (-dx, -dy))):
             shown = _shown_at(codes[side], codes[1 - side], (x, y))
@@ -170,6 +187,7 @@ def unmoved_pixels(before: np.ndarray, after: np.ndarray, different: np.ndarray)
                 inside = bounds_of((new & shown)[window] & (labels[window] == number))
                 box = shifted_box(inside, *boxes[number - 1][:2])
                 explained[side][slices_of(box)] |= shown[slices_of(box)]
+                shares.append(((dx, dy), side, box, shown[slices_of(box)]))
                 other = shifted_box(box, x, y)
                 moves.append((Move((dx, dy), *((other, box) if side else (box, other))), int(number)))
     went, came = explained
@@ -180,12 +198,50 @@ def unmoved_pixels(before: np.ndarray, after: np.ndarray, different: np.ndarray)
     left |= changed[wholes]
     parts = np.zeros(len(boxes) + 1, bool)
     parts[labels[different]] = changed[wholes[different]]
-    return left, _together(move for move, number in moves if not parts[number])
+    kept = [move for move, number in moves if not parts[number]]
+    accounted = np.zeros_like(different), np.zeros_like(different)
+    for by, side, box, shown in shares:
+        if by in {move.by for move in kept}:  # a letter in two words moved by a distance that is no other part's
+            accounted[side][slices_of(box)] |= shown
+    together = _together(kept)
+    return left & ~_following((before, after), left, together), together, accounted
+
+
+def _following(images: tuple[np.ndarray, np.ndarray], left: np.ndarray, moves: Sequence[Move]) -> np.ndarray:
+    """Clusters of the pixels that are left, bool (H, W), near a move, that show nothing else than what it brings along
+    on both images: their content, plain ground too, is at its distance on the other one but for the rounding of another
+    rendering."""
+    labels, boxes = clusters_of(left, _LETTERS)
+    result = np.zeros_like(left)
+    for number, box in sorted(enumerate(boxes, 1), key=lambda entry: -box_area(entry[1]))[:_MOST_FOLLOWING]:
+        mask = labels[slices_of(box)] == number
+        sides = np.zeros((2, *mask.shape), bool)
+        for by, before, after in moves:
+            reach = max(map(abs, by)) + _TRACE
+            if boxes_overlap(around(around_all([before, after]), reach, left.shape), box):
+                for side, sign in enumerate((1, -1)):
+                    sides[side] |= _shows(images[side], images[1 - side], box, (sign * by[0], sign * by[1]))
+        if (sides & mask).sum(axis=(1, 2)).min() >= _FOLLOWS * mask.sum():
+            result[slices_of(box)] |= mask
+    return result
+
+
+def _shows(image: np.ndarray, other: np.ndarray, box: PixelBox, by: tuple[int, int]) -> np.ndarray:
+    """Where the pixels of a box, bool (h, w), are at this distance on the other image, faint differences aside."""
+    (height, width), (dx, dy) = other.shape[:2], by
+    left, top, right, bottom = box
+    result = np.zeros((bottom - top, right - left), bool)
+    x, y = slice(max(left, -dx), min(right, width - dx)), slice(max(top, -dy), min(bottom, height - dy))
+    if x.start < x.stop and y.start < y.stop:
+        there = other[y.start + dy : y.stop + dy, x.start + dx : x.stop + dx]
+        same = largest_channel(cv2.absdiff(image[y, x], there)) <= _FAINT
+        result[y.start - top : y.stop - top, x.start - left : x.stop - left] = same
+    return result
 
 
 def _equal_patches(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The upper left corners x, y (N, 2) after, and before, of patches that are equal, have detail and a different
-    pixel, and occur once in either image."""
+    pixel, and occur as often in both images, a few times: the first one is then the first one, as in reading."""
     sides = []
     for image in (after, before):
         kernel = np.ones(_PATCH[::-1], np.uint8)
@@ -193,10 +249,16 @@ def _equal_patches(before: np.ndarray, after: np.ndarray, different: np.ndarray)
             cv2.dilate(mask.astype(np.uint8), kernel, anchor=(0, 0)) > 0 for mask in (_detail(image), different)
         )
         y, x = np.nonzero((detailed & near)[: 1 - _PATCH[1], : 1 - _PATCH[0]])
-        codes, first, counts = np.unique(_patch_keys(image)[y, x], return_index=True, return_counts=True)
-        sides.append((codes[counts == 1], np.stack([x, y], axis=1)[first[counts == 1]]))
+        codes, numbers, counts = np.unique(_patch_keys(image)[y, x], return_inverse=True, return_counts=True)
+        order = np.argsort(numbers, kind="stable")
+        sides.append((codes, counts, np.stack([x, y], axis=1)[order], np.cumsum(counts) - counts))
     _, here, there = np.intersect1d(sides[0][0], sides[1][0], assume_unique=True, return_indices=True)
-    return sides[0][1][here], sides[1][1][there]
+    (_, counts, corners, starts), (_, other_counts, others, other_starts) = sides
+    as_often = (counts[here] == other_counts[there]) & (counts[here] <= _MOST_COPIES)
+    repeats = counts[here[as_often]]
+    ranks = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    firsts = (np.repeat(start[at[as_often]], repeats) for start, at in ((starts, here), (other_starts, there)))
+    return tuple(points[first + ranks] for points, first in zip((corners, others), firsts, strict=True))  # type: ignore[return-value]
 
 
 def _patch_keys(image: np.ndarray) -> np.ndarray:

@@ -40,6 +40,9 @@ _MOST_PIXELS = 1_200_000
 """... and pixels in which lines are looked for: a third of a second for a million."""
 _ENLARGED = ((24, 3.0), (60, 2.0))
 """Parts up to this height, in pixels, are enlarged this much for reading."""
+_NAMING_HEIGHT, _MOST_NAMING, _SMALLEST_NAME = 120, 900_000, 8
+"""Pixels from the top of an element in which the words that name it are, and those of all such parts of a pair; height
+and width of the smallest one."""
 _SHORTENED = 0.3
 """Intersection over union of the boxes of a word and of what is left of it, or replaces it."""
 _MARGIN = 12
@@ -211,7 +214,7 @@ class WordReader:
     """What may still be read of a pair, and the number of parts that were left out for it."""
 
     def __init__(self, reads_text: bool) -> None:
-        self.reads_text, self.skipped = reads_text, 0
+        self.reads_text, self.skipped, self.named = reads_text, 0, 0
         self.clusters, self.lines, self.pixels = _MOST_READ, _MOST_LINES, _MOST_PIXELS
 
     def words_of(self, before: np.ndarray, after: np.ndarray, box: PixelBox, mask: np.ndarray) -> DrawnWords:
@@ -231,6 +234,19 @@ class WordReader:
         texts = ["".join(filter(str.isalnum, "".join(word.text for word in side))) for side in words]
         is_icon = max(map(len, texts)) < 2 and not any(map(str.isdigit, texts))  # one that looks like a letter
         return nothing if is_icon else words
+
+    def name(self, image: np.ndarray, box: PixelBox, height: int = _NAMING_HEIGHT) -> list[Word]:
+        """The words by which an element is named, those in so many pixels at its top; none where too much was read
+        already."""
+        box = around((*box[:3], min(box[3], box[1] + height)), 3, image.shape)
+        self.named += (box[2] - box[0]) * (box[3] - box[1])
+        if not self.reads_text or self.named > _MOST_NAMING or min(box[2] - box[0], box[3] - box[1]) < _SMALLEST_NAME:
+            return []
+        bounds = self.skipped, self.lines, self.pixels  # of what differs
+        self.lines, self.pixels = _MOST_LINES, _MOST_PIXELS
+        [words] = self.words([image], box, lambda area: True)
+        self.skipped, self.lines, self.pixels = bounds
+        return words
 
     def words(
         self, images: Sequence[np.ndarray], box: PixelBox, wanted: Callable[[PixelBox], bool]

@@ -20,6 +20,7 @@ from idc.systems.objects.canvas import exact_canvas
 from idc.systems.objects.captioner import ObjectsCaptioner
 from idc.systems.objects.exact import IDENTICAL, ONLY_RENDERING, exact_changes
 from idc.systems.objects.pixel_changes import (
+    _MOST_COPIES,
     _PATCH,
     Move,
     _equal_patches,
@@ -466,11 +467,13 @@ def test_patches_are_those_of_a_search_by_their_bytes() -> None:
             for x in range(image.shape[1] - width + 1):
                 patch = image[y : y + height, x : x + width]
                 if different[y : y + height, x : x + width].any() and (patch != patch[0, 0]).any():
-                    places[patch.tobytes()].append((x, y))
-        sides.append({patch: where[0] for patch, where in places.items() if len(where) == 1})
-    expected = {(sides[0][patch], sides[1][patch]) for patch in sides[0].keys() & sides[1].keys()}
-    points = zip(*(map(tuple, side) for side in _equal_patches(before, after, different)), strict=True)
-    actual = {(tuple(map(int, here)), tuple(map(int, there))) for here, there in points}
+                    places[patch.tobytes()].append((y, x))
+        sides.append(places)
+    shared = [(sides[0][patch], sides[1][patch]) for patch in sides[0].keys() & sides[1].keys()]
+    equal = [sorted(where) for pair in shared for where in pair if len(pair[0]) == len(pair[1]) <= _MOST_COPIES]
+    expected = {pair for at in range(0, len(equal), 2) for pair in zip(equal[at], equal[at + 1], strict=True)}
+    points = zip(*_equal_patches(before, after, different), strict=True)
+    actual = {(tuple(map(int, here[::-1])), tuple(map(int, there[::-1]))) for here, there in points}
     assert expected <= actual  # a patch at the edge of a plain one has detail beside it
     assert len(expected) > 1000
     assert len(actual) < 1.1 * len(expected)
