@@ -31,8 +31,6 @@ _CUT_OFF = 5.0
 """Multiple of a box's area up to which one around it may show the same object, of which the smaller one is a part."""
 _CHANGED = 0.2
 """Smallest share of a box whose pixels changed: an object does not fill its box."""
-_THROUGHOUT = 0.4
-"""Share of that in each half of the box of what came or went, as a share of that in all of it."""
 _REPLACED = 0.9
 """The same where what is behind things was replaced: things that stayed are in boxes with much of it."""
 _SAME_PLACE = 0.7
@@ -80,13 +78,6 @@ class ComparedPair:
             mask[self.pixels(other)] = False
         part = mask[self.pixels(box)]
         return float(part.mean()) if part.size else 0.0
-
-    def changed_throughout(self, box: Box) -> bool:
-        """Whether about as much changed in each half of a box as in all of it: of what is half hidden a half stays."""
-        left, top, right, bottom = box
-        x, y = (left + right) / 2, (top + bottom) / 2
-        halves = ((left, top, x, bottom), (x, top, right, bottom), (left, top, right, y), (left, y, right, bottom))
-        return min(map(self.share, halves)) >= _THROUGHOUT * self.share(box)
 
     def pixels(self, box: Box) -> tuple[slice, slice]:
         """A box on the image after as rows and columns of the comparison."""
@@ -204,7 +195,6 @@ def _named_claims(
             claim("moved", left, arrived, *(() if several else (pair.where(left), pair.where(arrived))))
             crowds |= {family} if several else set()
             continue
-        left, arrived = ([item for item in items if pair.changed_throughout(item.place)] for items in (left, arrived))
         if left:
             claim("gone", left, [])
         if arrived:

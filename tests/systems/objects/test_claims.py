@@ -225,27 +225,6 @@ def test_what_a_car_of_its_kind_covers_or_uncovers_has_neither_gone_nor_appeared
     assert {kind for kind, *_ in facts(described(after, before))} == {"changed"}
 
 
-class WholeDetector(ColourDetector):
-    """Names disks alone, no parts of them."""
-
-    def _detect(self, image: np.ndarray, view: int) -> Detections:
-        boxes, names, scores = super()._detect(image, view)
-        sides = boxes[:, 2:] - boxes[:, :2]
-        whole = [index for index, (width, height) in enumerate(sides) if 0.9 < width / height < 1.1]
-        return Detections(boxes[whole], tuple(names[index] for index in whole), scores[whole])
-
-
-@pytest.mark.parametrize("side", range(4))
-def test_what_is_half_hidden_has_neither_gone_nor_appeared(side: int) -> None:
-    before = np.rot90(scene(("blue", MIDDLE), radius=60), side).copy()
-    width = before.shape[1]
-    after = before.copy()
-    after[:, : width // 2] = np.rot90(scene(), side)[:, : width // 2]
-    after[60:180, width // 2 - 75 : width // 2] = (235, 210, 40)  # where the disk's centre is in each of them
-    for images, kind in (((before, after), "gone"), ((after, before), "appeared")):
-        assert (kind, "person") not in [fact[:2] for fact in facts(described(*images, WholeDetector()))]
-
-
 def test_a_region_inside_an_object_that_stayed_is_said_to_be_at_it() -> None:
     before = scene(("blue", MIDDLE), radius=70)
     after = with_disk(before, 170, 110, (235, 210, 40), 14)
