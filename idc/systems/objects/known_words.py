@@ -60,6 +60,11 @@ class KnownReader(WordReader):
             if (box := canvas.of_after(word.box)) is not None
         ]
 
+    def name(self, image: np.ndarray, box: PixelBox, height: int = 0) -> list[Word]:
+        """The first line of them."""
+        inside = [word for word in self._words if boxes_overlap(word.box, box)]
+        return [word for word in inside if word.box[1] < inside[0].box[3]]
+
     def words(
         self, images: Sequence[np.ndarray], box: PixelBox, wanted: Callable[[PixelBox], bool]
     ) -> list[list[Word]]:

@@ -11,9 +11,7 @@ from itertools import product
 import numpy as np
 
 from idc.systems.objects.geometry import PixelBox, around, around_all, slices_of
-from idc.systems.objects.marks import (
-    Explanation,
-)
+from idc.systems.objects.marks import Explanation
 from idc.systems.objects.recolouring import Colour, main_colour, names_of
 from idc.systems.objects.screen_pair import (
     ALL,
@@ -30,6 +28,8 @@ from idc.systems.objects.screen_pair import (
 
 _PLAIN_LINE = 0.2
 """The same of a line or border, which may be blended with its ground."""
+_MIXED = 12
+"""Distance of a colour from the mixtures of two others up to which it is one of them."""
 _DASHES = 0.4
 """Share of a side that has a border's colour, even if it is broken."""
 _MIRRORED = 0.6
@@ -37,6 +37,8 @@ _MIRRORED = 0.6
 _MOST_CORNERS, _SMALLEST_CORNER, _EMPTY_CORNER = 40, 2, 0.2
 """Elements among which corners are looked for; pixels of the smallest one, and the share of its inner part that differs
 at most: what is cut off is at the edges."""
+_JOINED_CORNERS = 0.05
+"""Share of a box whose corners meet that differs at least: a circle cuts off a fifth, another rendering little."""
 
 
 def corners(pair: ScreenPair, elements: Sequence[Element]) -> list[tuple[list[Element], Finding]]:
@@ -64,6 +66,8 @@ def _at_corners(pair: ScreenPair, elements: Sequence[Element], box: PixelBox) ->
         return False
     quarters = [mask[:height, :width], mask[:height, -width:][:, ::-1], mask[-height:, :width][::-1]]
     quarters.append(mask[-height:, -width:][::-1, ::-1])
+    if len(elements) == 1 and mask.mean() < _JOINED_CORNERS:
+        return False
     every, either = np.all(quarters, axis=0), np.any(quarters, axis=0)
     if every.sum() < max(_SMALLEST_CORNER, _MIRRORED * either.sum()):
         return False
@@ -139,14 +143,16 @@ def strokes_of(image: np.ndarray, box: PixelBox) -> tuple[int, Colour, bool]:
         profile = turned[:depth, length // 4 : -(length // 4) or None]
         inked = np.abs(profile - np.median(profile[0], axis=0)).max(axis=2) > STROKE
         starts = np.flatnonzero(inked.mean(axis=1) > 0.3)
-        if not len(starts):
+        if not len(starts) or not starts[0]:  # what is around it has many colours
             continue
         first = inked[starts[0]]
         colour = main_colour(profile[starts[0]][first].astype(np.uint8))
         drawn = np.abs(profile[starts[0] :] - colour.rgb.astype(np.int16)).max(axis=2) <= STROKE
         same = drawn.mean(axis=1) > _DASHES
         width = int(np.argmin(same)) if not same.all() else depth
-        if 0 < width < depth - 4:  # else it fills the box
+        around_it, inside = (np.median(profile[row], axis=0) for row in (0, min(starts[0] + width, depth - 1)))
+        blended = width == 1 and _is_mixture(colour.rgb.ravel(), around_it, inside)  # an edge, rendered smoothly
+        if 0 < width < depth - 4 and not blended:  # else it fills the box
             widths.append(width)
             colours.append(colour.code)
             breaks.append(float(drawn[0].mean()) < ALL and np.abs(np.diff(drawn[0].astype(int))).sum() > 4)
@@ -154,3 +160,9 @@ def strokes_of(image: np.ndarray, box: PixelBox) -> tuple[int, Colour, bool]:
         return 0, Colour(0, 0.0), False
     values, counts = np.unique(colours, return_counts=True)
     return round(float(np.median(widths))), Colour(int(values[counts.argmax()])), sum(breaks) >= 2
+
+
+def _is_mixture(colour: np.ndarray, first: np.ndarray, second: np.ndarray) -> bool:
+    way, at = second - first, colour - first
+    part = float(at @ way / max(way @ way, 1e-6))
+    return 0 < part < 1 and bool(np.linalg.norm(at - part * way) <= _MIXED)

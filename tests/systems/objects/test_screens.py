@@ -205,3 +205,26 @@ def test_letters_further_apart_are_no_other_words() -> None:
     assert "got more space between the letters" in caption
     assert (claim.aspect, claim.unit) == ("letter spacing", "px")
     assert claim.amount == pytest.approx(3, abs=0.5)
+
+
+def sentence(before: np.ndarray, after: np.ndarray) -> str:
+    return exact_changes(before, after, canvas_of(before, after), read_text=False).best.caption
+
+
+def test_a_smooth_edge_on_a_gradient_is_no_border() -> None:
+    rows, columns = np.mgrid[0:300, 0:400]
+    before = np.stack([90 + columns // 8, 190 + rows // 10, 236 + 0 * rows], axis=-1).astype(np.uint8)
+    after = before.copy()
+    after[40:180, 60:260] = before[40:180, 60:260] // 2 + np.array((255, 38, 0), np.uint8) // 2
+    after[41:179, 61:259] = 255, 38, 0
+    assert sentence(before, after).startswith("A red area of 200 x 140 px appeared")
+
+
+def test_another_rendering_of_a_circle_has_no_rounder_corners() -> None:
+    rows, columns = np.mgrid[0:220, 0:220]
+    distance = np.hypot(rows - 110, columns - 110)[..., None]
+    hard, smooth = (np.clip((100 - distance) / width + 0.5, 0, 1) for width in (0.01, 3))
+    before, after = (
+        (255 - shape * (255 - np.array((200, 30, 30)))).round().astype(np.uint8) for shape in (hard, smooth)
+    )
+    assert "corners" not in sentence(before, after)
