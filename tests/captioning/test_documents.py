@@ -63,8 +63,7 @@ def described(before: bytes, after: bytes, options: SearchOptions = SearchOption
         (REPORT, [REPORT[0], table_page("417.50"), REPORT[2]],
          'Page 2 of 3 changed. Page 2: The word "412.50" became "417.50" at the top.'),
         (REPORT, [*REPORT[:2], picture_page(("red", "green"))],
-         "Page 3 of 3 changed. Page 3: The background of a region of 245 x 165 px at the bottom changed from blue to "
-         "green."),
+         "Page 3 of 3 changed. Page 3: A region of 245 x 165 px at the bottom changed from blue to green."),
         (DRAWN, [DRAWN[0], picture_page(title="Plan 8"), *DRAWN[1:]], "Page 2 is new."),
         (SCANS, [SCANS[0], scanned_page(1, {(7, 3): "zebra"}), scanned_page(9), SCANS[2]],
          f"Page 2 of 4 changed; page 3 is new. Page 2: {ZEBRA}"),

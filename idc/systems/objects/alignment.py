@@ -318,11 +318,11 @@ def _even_light(before: np.ndarray, after: np.ndarray, valid: np.ndarray) -> np.
         terms = _light_terms(first, channel, *(axis[used] for axis in _axes(rows, columns)))
         parameters, errors, weights = _fitted(terms[:, : _TERMS[0]], target, gain, np.ones(len(target)))
         deviation = float(np.median(np.abs(target - np.median(target))))
-        limit = _CURVED * _off(errors)
+        limit, most = _CURVED * _off(errors), min(float(np.median(errors)), _EXACT * deviation)
         # What changed would alone give a saturation: it is fitted where the light before it agrees.
         for count, start in zip(_TERMS[1:], (np.ones(len(target)), weights), strict=True):
             others, errors, _ = _fitted(terms[:, :count], target, gain, start)
-            if _off(errors) < limit and np.median(errors) < _EXACT * deviation:
+            if _off(errors) < limit and np.median(errors) <= most:
                 parameters, limit = others, _off(errors)
         terms = _light_terms(before.reshape(-1, 3), channel, *_axes(height, width))[:, : len(parameters)]
         lit[..., channel] = (terms @ parameters).reshape(height, width)
