@@ -107,18 +107,11 @@ def exact_changes(
         element for element in pair.elements(boxes) if not any(_follows_from(pair, element, move) for move in moves)
     ]
     elements.sort(key=lambda element: -box_area(element.box))
-    findings, listed = _findings(pair, elements[:_MOST_LISTED], moves, started + _SECONDS)
-    changes = _recolouring_claims(canvas) + [finding for _, finding in rounded] + findings
+    described, listed = _findings(pair, elements[:_MOST_LISTED], moves, started + _SECONDS)
+    changes = _recolouring_claims(canvas) + [finding for _, finding in rounded] + described
     changes.sort(key=lambda finding: _rank(finding.claim))
-    clauses: list[str] = []
-    for finding in changes:
-        if finding.clause and len(clauses) < _NAMED - len(said):
-            side, box = (1, finding.claim.box_after) if finding.claim.box_after else (0, finding.claim.box_before)
-            assert box is not None
-            name = pair.name(box, side, finding.claim.object == "words") if "{}" in finding.clause else ""
-            finding = finding._replace(clause=finding.clause.replace("{}", name))
-        clauses.append(finding.clause)
-    said += [(_on_images(finding.claim, canvas), clause) for finding, clause in zip(changes, clauses, strict=True)]
+    placed = [(_on_images(finding.claim, canvas), finding) for finding in changes]
+    said += [(claim, finding.clause) for claim, finding in placed]
     said += texts.changed if texts else []
     said.sort(key=lambda entry: _rank(entry[0]))
     said += texts.moved if texts else []
@@ -133,7 +126,9 @@ def exact_changes(
     change_map = canvas.over_after(np.where(different, 0.25 + 0.75 * distance, 0))
     for claim, _ in texts.changed if texts else ():
         change_map[slices_of(claim.box_after or claim.box_before or (0, 0, 0, 0))] = 1
-    clauses = [clause for claim, clause in said if clause and claim not in left_out]
+    findings, shown = dict(placed), [entry for entry in said if entry[1] and entry[0] not in left_out]
+    clauses = [_with_name(pair, findings.get(claim), clause) for claim, clause in shown[:_NAMED]]
+    clauses += [clause for _, clause in shown[_NAMED:]]
     sentence = _sentence(clauses, len(elements) - listed)
     if left_out:
         rest = left_out_sentence(left_out, [], counts, drawn=True)
@@ -434,6 +429,15 @@ def _rank(claim: Claim) -> tuple[bool, bool, bool, float]:
         not is_reading,
         -max(box_area(box) for box in (claim.box_before, claim.box_after) if box is not None),
     )
+
+
+def _with_name(pair: ScreenPair, finding: Finding | None, clause: str) -> str:
+    """A clause with the name of its element, which is read for it."""
+    if finding is None or "{}" not in clause:
+        return clause
+    side, box = (1, finding.claim.box_after) if finding.claim.box_after else (0, finding.claim.box_before)
+    assert box is not None
+    return clause.replace("{}", pair.name(box, side, finding.claim.object == "words"))
 
 
 def _sentence(clauses: list[str], unlisted: int) -> str:
