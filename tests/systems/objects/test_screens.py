@@ -9,6 +9,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from idc.captioning.contract import Claim
+from idc.captioning.counts import counts_of
 from idc.systems.objects.canvas import canvas_of
 from idc.systems.objects.exact import exact_changes
 
@@ -228,3 +229,18 @@ def test_another_rendering_of_a_circle_has_no_rounder_corners() -> None:
         (255 - shape * (255 - np.array((200, 30, 30)))).round().astype(np.uint8) for shape in (hard, smooth)
     )
     assert "corners" not in sentence(before, after)
+
+
+def test_what_is_left_when_much_does_not_count_has_its_name() -> None:
+    before, after = Page(), Page()
+    for number in range(8):
+        x, y = 20 + 150 * (number % 4), 40 + 200 * (number // 4)
+        before.box((x, y, x + 90, y + 90), radius=4, fill=LIGHT["accent"])
+        after.box((x, y, x + 90, y + 90), radius=4, fill=DARK["accent"] if number < 6 else LIGHT["accent"])
+    before.text(30, 180, "Delivery address").text(330, 180, "Start chat")
+    after.text(30, 180, "Delivery address", bold=1).text(338, 180, "Start chat")
+    images = before.array(), after.array()
+    for names in ((), ("layout",), ("style",), ("colour",)):
+        caption = exact_changes(*images, canvas_of(*images), counts=counts_of(names)).best.caption
+        assert "{}" not in caption
+        assert "not count" in caption or not names
