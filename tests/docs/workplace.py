@@ -69,6 +69,8 @@ def make_workplace(world: World, captioner: Path, folder: Path) -> Path:
         captioner: the artifact of a ProCap, for the demo's.
     """
     (folder / "jobs").symlink_to(ROOT / "jobs")
+    (folder / "idc").mkdir(exist_ok=True)
+    (folder / "idc" / "weights").symlink_to(ROOT / "idc" / "weights")
     for source, target in (
         (world.pairs, "data/demo/pairs"),
         (world.procedures, "data/demo/procedures"),
