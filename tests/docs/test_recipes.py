@@ -53,6 +53,7 @@ BEFORE = {
         f"{SEVERITIES} artifact=runs/one/artifact out=runs/one/robustness",
         f"{SEVERITIES} artifact=runs/two/artifact out=runs/two/robustness",
     ],
+    "docs/results.md": EVALUATED,
     "docs/registry.md": [
         *EVALUATED,
         "jobs/register.py artifact=runs/two/artifact evaluation=runs/two/evaluation",

@@ -379,7 +379,7 @@ def decoders() -> list[psutil.Process]:
 
 @pytest.fixture(autouse=True)
 def decoders_end_with_their_pool() -> Iterator[None]:
-    EARLIER.update(psutil.Process().children())  # of the servers of other tests
+    EARLIER.update(psutil.Process().children(recursive=True))  # of the servers and jobs of other tests
     yield
     gc.collect()
     _, alive = psutil.wait_procs(decoders(), timeout=60)
