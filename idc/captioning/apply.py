@@ -130,12 +130,12 @@ class Pixels:
     def images(self) -> tuple[np.ndarray, np.ndarray]:
         return self.before, self.after
 
-    def shown(self, claims: Sequence[Any]) -> Pixels:
-        """The images on which the boxes of claims are drawn (:func:`idc.captioning.boxes.boxes_of`): of documents the
-        page of the first one. ``claims``: the pages of them."""
+    def shown(self, page: int | None) -> Pixels:
+        """The images on which the boxes of claims are drawn: of documents the page of the first claim, None without
+        claims."""
         if self.documents is None:
             return self
-        return Pixels(*self.documents.images(next(iter(claims), None)), documents=self.documents)
+        return Pixels(*self.documents.images(page), documents=self.documents)
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ def describe_batch(
         else:
             started = time.perf_counter()
             description = pixels.documents.describe(option, pixels.region_of_interest, objects)
-            pages = pixels.shown([claim.page for claim in description.claims or ()])
+            pages = pixels.shown(description.claims[0].page if description.claims else None)
             results[index] = CaptionedPair(pages, description, time.perf_counter() - started, 1)
     for option, indices in groups.items():
         pairs = [pixels for pixels in map(images.__getitem__, indices) if isinstance(pixels, Pixels)]

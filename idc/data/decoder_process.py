@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import resource
 import signal
 import subprocess
 import sys
@@ -81,6 +80,8 @@ def main() -> None:
     """Decode one image after another, until standard input ends or an image exceeds its limit. The only argument is
     the most bytes of memory."""
     if sys.argv[1:] and sys.platform == "linux":
+        import resource  # of Unix alone
+
         resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]),) * 2)
     while True:
         try:

@@ -147,7 +147,7 @@ def _cards(job: CaptionJob, shown: Sequence[dict[str, Any]]) -> Iterator[Card]:
         pixels = decode_pair(batch["before"][index], batch["after"][index], source.reader, job.max_pixels)
         if not isinstance(pixels, Pixels):
             continue
-        images = pixels.shown([claim["page"] for claim in row["claims"] or ()]).images
+        images = pixels.shown(row["claims"][0]["page"] if row["claims"] else None).images
         before, after = (with_boxes(image, boxes) for image, boxes in zip(images, boxes_of(row), strict=True))
         yield pair_card(
             row["pair_id"],

@@ -183,8 +183,8 @@ pixels = decode_pair(pdf(pages), pdf([*pages[:150], scanned_page(1), text_page(1
 print(pixels.documents.describe(SearchOptions()).best.caption)
 pdf_module._decoder.cache_clear()  # a process that has ended is counted
 # A process begins with the peak of the one that started it in its ru_maxrss.
-own = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
-print(max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) // 1024)
+peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(max(peak, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) // 1024)
 """
 
 

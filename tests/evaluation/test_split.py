@@ -58,8 +58,8 @@ class Bright(ToyCaptioner):
 
 
 def job(pairs: Path, out: Path, **settings: Any) -> EvaluateJob:
-    given = {"pairs": str(pairs), "out": str(out), "artifact": "a", "batch_size": 3, "reversal": 0, **settings}
-    return load(EvaluateJob, None, {name: value for name, value in given.items() if value is not None})
+    values = {"pairs": str(pairs), "out": str(out), "artifact": "a", "batch_size": 3, "reversal": 0, **settings}
+    return load(EvaluateJob, None, {name: value for name, value in values.items() if value is not None})
 
 
 def loading(captioner: Captioner) -> Callable[[], Captioner]:
