@@ -312,10 +312,11 @@ def _even_light(before: np.ndarray, after: np.ndarray, valid: np.ndarray) -> np.
         return before
     lit = np.empty_like(before)
     first, second = (image.reshape(-1, 3)[used] for image in images)
+    (x, y), everywhere = (axis[used] for axis in _axes(rows, columns)), _axes(height, width)
     for channel in range(3):
         target = second[:, channel]
         gain = brightness_ratio(float(np.median(first[:, channel])), float(np.median(target)))
-        terms = _light_terms(first, channel, *(axis[used] for axis in _axes(rows, columns)))
+        terms = _light_terms(first, channel, x, y)
         parameters, errors, weights = _fitted(terms[:, : _TERMS[0]], target, gain, np.ones(len(target)))
         deviation = float(np.median(np.abs(target - np.median(target))))
         limit, most = _CURVED * _off(errors), min(float(np.median(errors)), _EXACT * deviation)
@@ -324,7 +325,7 @@ def _even_light(before: np.ndarray, after: np.ndarray, valid: np.ndarray) -> np.
             others, errors, _ = _fitted(terms[:, :count], target, gain, start)
             if _off(errors) < limit and np.median(errors) <= most:
                 parameters, limit = others, _off(errors)
-        terms = _light_terms(before.reshape(-1, 3), channel, *_axes(height, width))[:, : len(parameters)]
+        terms = _light_terms(before.reshape(-1, 3), channel, *everywhere, len(parameters))
         lit[..., channel] = (terms @ parameters).reshape(height, width)
     return lit.clip(0, 1)
 
@@ -350,11 +351,15 @@ def _off(errors: np.ndarray) -> float:
     return float(np.clip(errors - _STEADY, 0, 5 * _STEADY).mean())
 
 
-def _light_terms(colours: np.ndarray, channel: int, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Of colours (N, 3); for the last, see :data:`_TERMS`."""
+def _light_terms(
+    colours: np.ndarray, channel: int, x: np.ndarray, y: np.ndarray, count: int = _TERMS[-1]
+) -> np.ndarray:
+    """The first ``count`` of colours (N, 3), one of :data:`_TERMS`."""
     values, other, third = (colours[:, (channel + step) % 3] for step in range(3))
-    curve = values**0.5, values * values, values**3, other - values, third - values
-    return np.stack([values, values * x, values * y, np.ones_like(x), x, y, x * x, y * y, x * y, *curve], axis=1)
+    terms = [values, values * x, values * y, np.ones_like(x), x, y, x * x, y * y, x * y]
+    terms += [values**0.5, values * values, values**3] if count > _TERMS[0] else []
+    terms += [other - values, third - values] if count > _TERMS[1] else []
+    return np.stack(terms, axis=1)
 
 
 def _axes(height: int, width: int) -> tuple[np.ndarray, np.ndarray]:

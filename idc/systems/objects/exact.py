@@ -19,12 +19,13 @@ from idc.captioning.contract import Candidate, Claim, Description, Region
 from idc.captioning.counts import Counts, counted, left_out_sentence
 from idc.systems.objects.canvas import ExtraStrip, PairCanvas
 from idc.systems.objects.explanations import CAUSES, block, explained, faded, faded_together
-from idc.systems.objects.geometry import PixelBox, around, around_all, box_area, boxes_overlap, slices_of
+from idc.systems.objects.geometry import PixelBox, around, around_all, box_area, boxes_overlap, pixels_around, slices_of
 from idc.systems.objects.known_words import KnownReader, KnownWords
+from idc.systems.objects.marks import line_height
 from idc.systems.objects.outlines import corners
 from idc.systems.objects.pixel_changes import Move, clusters_of, different_pixels, largest_channel, unmoved_pixels
 from idc.systems.objects.reading import WordReader, word_key
-from idc.systems.objects.recolouring import RecolouredPixels, codes_of, main_colour, names_of
+from idc.systems.objects.recolouring import RecolouredPixels, codes_of, main_colour, names_of, same_colour
 from idc.systems.objects.screen_pair import (
     MOST_QUOTED,
     Element,
@@ -43,8 +44,6 @@ IDENTICAL = "The two images are identical."
 ONLY_RENDERING = "No visible change: the images are the same up to anti-aliasing and compression."
 _SAID, _WHOLE = 0.01, 0.95
 """Shares of the picture from which another colour is said, and is that of the whole."""
-_ROUNDING = 2
-"""Levels in 255 by which colours differ that were converted in another way."""
 _STRIPS = "row", "column"
 """What a strip of rows or columns is called in claims."""
 _PLAIN_STRIP = 0.995
@@ -97,7 +96,7 @@ def exact_changes(
     reader = WordReader(read_text) if texts is None else KnownReader(texts.stayed, canvas)
     said = [_strip_claim((before, after)[strip.side], strip, reader) for strip in canvas.strips[:_MOST_LISTED]]
     labels, boxes = clusters_of(different)
-    still = ScreenPair(canvas, different, labels, (different & False, different & False), [], reader)
+    still = ScreenPair(canvas, different, labels, (), [], reader)
     rounded = corners(still, still.elements(boxes)[:_MOST_LISTED])
     at_corners = np.isin(labels, [number for group, _ in rounded for each in group for number in each.numbers])
     unmoved, moves, accounted = unmoved_pixels(repainted.before, canvas.after, different & ~at_corners)
@@ -251,7 +250,7 @@ def _recolouring_claims(canvas: PairCanvas) -> list[Finding]:
         clause = f"what was {names[0]}, {100 * share:.0f} % of the picture, became {names[1]}"
         if share >= _WHOLE:
             clause = f"the whole picture changed from {names[0]} to {names[1]}"
-        if share >= _SAID and np.abs(colours[0].before.rgb - colours[0].after.rgb).max() > _ROUNDING:
+        if share >= _SAID and not same_colour(colours[0].before, colours[0].after):
             claim = Claim("changed", "region", 1, canvas.where(box), box, box, 1.0, *names, "colour")
             claims.append(Finding(claim, clause))
     return claims
@@ -286,10 +285,8 @@ def _follows_from(pair: ScreenPair, element: Element, move: Move) -> bool:
 
 def _continues(image: np.ndarray, box: PixelBox, mask: np.ndarray) -> bool | None:
     """Whether most of a part has a colour that is around it too; None if it has no such colour."""
-    colour, outer = main_colour(image[slices_of(box)][mask]), around(box, 2, image.shape)
-    ring = np.ones((outer[3] - outer[1], outer[2] - outer[0]), bool)
-    ring[slices_of((box[0] - outer[0], box[1] - outer[1], box[2] - outer[0], box[3] - outer[1]))] = False
-    around_it = codes_of(image[slices_of(outer)])[ring] == colour.code
+    colour = main_colour(image[slices_of(box)][mask])
+    around_it = codes_of(pixels_around(image, box, 2)[None]) == colour.code
     return None if colour.share < _EVEN else bool(around_it.mean() >= _AROUND)
 
 
@@ -321,8 +318,7 @@ def _with_moves(pair: ScreenPair, findings: list[Finding], moves: list[Move]) ->
         cause = next((each for each in findings if _pushes(each, move)), None)
         if row:
             findings = [each for each in findings if each not in row]
-            findings += _row_findings(pair, row, dy > 0, way)
-            findings.append(Finding(claim, ""))
+            findings += [_row_finding(pair, row, dy > 0, way), Finding(claim, "")]
         elif cause is not None:
             if ", and what " not in cause.clause:
                 at = findings.index(cause)
@@ -338,7 +334,7 @@ def _with_moves(pair: ScreenPair, findings: list[Finding], moves: list[Move]) ->
     return findings
 
 
-def _row_findings(pair: ScreenPair, row: list[Finding], is_new: bool, way: str) -> list[Finding]:
+def _row_finding(pair: ScreenPair, row: list[Finding], is_new: bool, way: str) -> Finding:
     boxes = [each.claim.box_after or each.claim.box_before for each in row]
     box = around_all([each for each in boxes if each is not None])
     where = pair.canvas.where(box)
@@ -347,7 +343,7 @@ def _row_findings(pair: ScreenPair, row: list[Finding], is_new: bool, way: str) 
     confidence = min(each.claim.confidence for each in row)
     words = f' with the words "{text}"' if text else ""
     clause = f"a row{words} was {'added' if is_new else 'removed'} {where}, and everything below {way}"
-    return [Finding(one_sided(is_new, "row", where, box, confidence, text or None), clause)]
+    return Finding(one_sided(is_new, "row", where, box, confidence, text or None), clause)
 
 
 def _follows(pair: ScreenPair, move: Move) -> bool:
@@ -390,10 +386,9 @@ def _line_height(pair: ScreenPair, moves: list[Move]) -> tuple[Finding, list[Mov
                 lines += [rest] if parts < count else []  # the last line; nothing follows
                 boxes = [around_all([getattr(move, side) for move in lines]) for side in ("before", "after")]
                 claim = moved_claim(boxes[0], boxes[1], pair.canvas, "words")
-                claim = replace(claim, kind="changed", aspect="line height", amount=round(step, 1), unit="px")
-                more = "more" if step > 0 else "less"
-                clause = f"{{}} got {more} space between the lines, by {abs(step):.3g} px"
-                return Finding(claim, clause), lines
+                spacing = line_height(step)
+                claim = replace(claim, kind="changed", aspect=spacing.aspect, amount=spacing.amount, unit=spacing.unit)
+                return Finding(claim, f"{{}} {spacing.change}"), lines
     return None
 
 

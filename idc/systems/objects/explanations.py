@@ -26,7 +26,7 @@ from idc.systems.objects.marks import (
 )
 from idc.systems.objects.outlines import stroke_finding, strokes_of
 from idc.systems.objects.reading import DrawnWords, Word
-from idc.systems.objects.recolouring import Colour, main_colour, names_of
+from idc.systems.objects.recolouring import Colour, main_colour, names_of, same_colour
 from idc.systems.objects.screen_pair import (
     ALL,
     FILLED,
@@ -50,8 +50,6 @@ from idc.systems.objects.wording import MIXED, colour_of, sampled, with_article,
 
 CAUSES = ("font size", "font weight", "letter spacing", "line height")
 """Aspects of texts after which their words may be on other lines, and what follows elsewhere."""
-_ROUNDING = 2
-"""Levels in 255 by which colours differ that were converted in another way."""
 _LIGHTER = 8
 """Grey levels by which parts of many colours became lighter or darker."""
 _UNDONE = 0.12
@@ -74,8 +72,6 @@ def explained(pair: ScreenPair, element: Element) -> list[Finding]:
     thickness = border_of(mask, pair.scale)
     if is_line(element.box, pair.scale) or thickness:
         return [stroke_finding(pair, element, mask, "border" if thickness else "line")]
-    parts = [image[slices_of(element.box)][mask] for image in pair.images]
-    grounds = [grounds_of(pair, image, element, mask) for image in pair.images]
     if (findings := block(pair, [element])) is not None:
         return findings
     split = pair.split(element)
@@ -83,7 +79,9 @@ def explained(pair: ScreenPair, element: Element) -> list[Finding]:
         blocks = [block(pair, [part]) for part in split]
         if all(each is not None for each in blocks):
             return [finding for each in blocks for finding in each or ()]
-        element = pair.joined(split)
+        element = pair.joined([element, *split])
+    parts = [image[slices_of(element.box)][mask] for image in pair.images]
+    grounds = [grounds_of(image, element, mask) for image in pair.images]
     words = pair.words(element, mask)
     if any(words) and (any(words.changed()) or mask.mean() < FILLED):
         return _with_rest(pair, element, mask, words, parts, grounds)
@@ -95,7 +93,7 @@ def block(pair: ScreenPair, elements: Sequence[Element]) -> list[Finding] | None
     element = pair.joined(elements)
     for inside in (False, True) if box_area(element.box) <= _MOST_PIXELS else ():
         first, second = pair.marks(element, inside)
-        if first is not None and second is not None and _same_colour(first.ground, second.ground):
+        if first is not None and second is not None and same_colour(first.ground, second.ground):
             findings = _same_marks(pair, element, first, second)
             if findings is not None:
                 return findings
@@ -110,7 +108,7 @@ def _same_marks(pair: ScreenPair, element: Element, first: Marks, second: Marks)
         return [Finding(claim, f"{{}} {way_of(*by)}")]
     if by is not None or same_marks(first, second):
         colours = first.colour, second.colour
-        if _same_colour(*colours):
+        if same_colour(*colours):
             return None if by is None else []
         names = names_of(*colours)
         explanation = Explanation("colour", f"changed from {names[0]} to {names[1]}", *names)
@@ -123,10 +121,6 @@ def _same_marks(pair: ScreenPair, element: Element, first: Marks, second: Marks)
     element = element._replace(box=around_all([first.box, second.box]))
     claim = replace(claim_of(element, "words", explanation), box_before=first.box, box_after=second.box)
     return [Finding(claim, f"{{}} {explanation.change}")]
-
-
-def _same_colour(colour: Colour, other: Colour) -> bool:
-    return bool(np.abs(colour.rgb - other.rgb).max() <= _ROUNDING)
 
 
 def _reads_alike(pair: ScreenPair, element: Element) -> bool:
@@ -143,7 +137,7 @@ def faded(pair: ScreenPair, element: Element) -> Finding | None:
     """The finding on an element all of which is blended with the same ground, more or less than before; else None."""
     mask = pair.mask(element)
     parts = [image[slices_of(element.box)][mask] for image in pair.images]
-    grounds = [grounds_of(pair, image, element, mask) for image in pair.images]
+    grounds = [grounds_of(image, element, mask) for image in pair.images]
     if not grounds[0] or grounds[0][0].code != grounds[1][0].code:
         return None
     before, after = (sampled(part).astype(np.float32) - grounds[0][0].rgb for part in parts)

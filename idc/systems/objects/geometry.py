@@ -77,6 +77,14 @@ def around_all(boxes: list[PixelBox]) -> PixelBox:
     return int(low[0]), int(low[1]), int(high[2]), int(high[3])
 
 
+def pixels_around(image: np.ndarray, box: PixelBox, margin: int) -> np.ndarray:
+    """The values (N, ...) of an image (H, W, ...) within so many pixels outside a box."""
+    outer = around(box, margin, image.shape)
+    outside = np.ones((outer[3] - outer[1], outer[2] - outer[0]), bool)
+    outside[slices_of(shifted_box(box, -outer[0], -outer[1]))] = False
+    return np.asarray(image[slices_of(outer)][outside])
+
+
 def around(box: PixelBox, margin: int, size: tuple[int, ...]) -> PixelBox:
     """The box with a margin, inside an image of a size (height, width)."""
     return (

@@ -60,11 +60,15 @@ class Marks:
         return float(self.coverage.sum())
 
     @cached_property
+    def _rows(self) -> list[tuple[int, int]]:
+        """The first row of each line of text, and the one after its last."""
+        return runs_of((self.coverage > _INK).any(axis=1), _SAME_LINE)
+
+    @cached_property
     def lines(self) -> list[np.ndarray]:
         """The coverage of each line of text, from the top."""
-        inked = (self.coverage > _INK).any(axis=1)
         lines: list[np.ndarray] = []
-        for top, bottom in runs_of(inked, _SAME_LINE):
+        for top, bottom in self._rows:
             rows = self.coverage[top:bottom]
             columns = np.flatnonzero((rows > _INK).any(axis=0))
             lines.append(rows[:, columns[0] : columns[-1] + 1])
@@ -72,21 +76,16 @@ class Marks:
 
     def part(self, start: int, end: int) -> Marks:
         """The lines from a number to another one."""
-        rows = runs_of((self.coverage > _INK).any(axis=1), _SAME_LINE)[start:end]
-        coverage = self.coverage[rows[0][0] : rows[-1][1]]
-        left, top, right, bottom = bounds_of(coverage > _INK)
-        inner = (left, top, right, bottom)
-        return Marks(
-            coverage[slices_of(inner)],
-            shifted_box(inner, self.box[0], self.box[1] + rows[0][0]),
-            self.colour,
-            self.ground,
-        )
+        top, bottom = self._rows[start][0], self._rows[end - 1][1]
+        coverage = self.coverage[top:bottom]
+        inner = bounds_of(coverage > _INK)
+        box = shifted_box(inner, self.box[0], self.box[1] + top)
+        return Marks(coverage[slices_of(inner)], box, self.colour, self.ground)
 
     @property
     def tops(self) -> list[int]:
         """The first row of each line."""
-        return [top for top, _ in runs_of((self.coverage > _INK).any(axis=1), _SAME_LINE)]
+        return [top for top, _ in self._rows]
 
 
 def marks_of(
@@ -143,7 +142,7 @@ def differing_lines(first: Marks, second: Marks) -> tuple[Marks, Marks]:
     if len(first.lines) != len(second.lines):
         return first, second
     same = [abs(line.shape[1] - other.shape[1]) <= 1 and abs(line.shape[0] - other.shape[0]) <= 1
-            and _correlation(*(cv2.GaussianBlur(each, (3, 3), 0) for each in (line, other))) > _SAME
+            and _blurred_correlation(line, other) > _SAME
             for line, other in zip(first.lines, second.lines, strict=True)]  # fmt: skip
     if all(same) or not any(same):
         return first, second
@@ -151,14 +150,16 @@ def differing_lines(first: Marks, second: Marks) -> tuple[Marks, Marks]:
     return first.part(start, end), second.part(start, end)
 
 
-def _blurred_correlation(first: Marks, second: Marks) -> float:
-    """Of marks of one size: by a part of a pixel, or in another colour, their edges are blended otherwise."""
-    return _correlation(*(cv2.GaussianBlur(side.coverage, (3, 3), 0) for side in (first, second)))
+def _blurred_correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Of coverages of one size: by a part of a pixel, or in another colour, edges are blended otherwise."""
+    return _correlation(*(cv2.GaussianBlur(coverage, (3, 3), 0) for coverage in (first, second)))
 
 
 def same_marks(first: Marks, second: Marks) -> bool:
     """Whether both are the same at the same place, in whatever colours."""
-    return max(abs(np.subtract(first.box, second.box))) <= 1 and _blurred_correlation(first, second) > _SAME
+    if max(abs(np.subtract(first.box, second.box))) > 1:
+        return False
+    return _blurred_correlation(first.coverage, second.coverage) > _SAME
 
 
 def _letters(line: np.ndarray) -> list[tuple[int, int]]:
@@ -215,7 +216,12 @@ class TextMeasures(NamedTuple):
     line: float
 
 
-def measured(first: Marks, second: Marks) -> TextMeasures:
+def _mass_ratio(first: Marks, second: Marks) -> float:
+    """The logarithm of the ratio of their ink."""
+    return math.log(max(second.mass, 1) / max(first.mass, 1))
+
+
+def _measures(first: Marks, second: Marks) -> TextMeasures:
     """What is measured of the same text before and after."""
     sides = first, second
     heights, widths = ([[line.shape[axis] for line in side.lines] for side in sides] for axis in (0, 1))
@@ -227,7 +233,7 @@ def measured(first: Marks, second: Marks) -> TextMeasures:
     return TextMeasures(
         math.log(height), math.log(sum(widths[1]) / sum(widths[0])),
         math.log(sum(letters[1]) / sum(letters[0])) if apart else None,
-        math.log(max(second.mass, 1) / max(first.mass, 1)), pitches[1] - pitches[0] if equal else 0.0,
+        _mass_ratio(first, second), pitches[1] - pitches[0] if equal else 0.0,
         (sum(widths[1]) - sum(widths[0])) / max(1, len(letters[0]) - len(heights[0])), float(np.median(heights[0])),
     )  # fmt: skip
 
@@ -246,10 +252,10 @@ class Explanation(NamedTuple):
 def typographic(first: Marks, second: Marks) -> Explanation | None:
     """The size, weight, letter spacing or line height that explains both measures of the same text; None if none does,
     or none differs enough."""
-    height, width, measured_letter, mass, pitch, gap, line = measured(first, second)
+    height, width, measured_letter, mass, pitch, gap, line = _measures(first, second)
     letter = measured_letter or 0.0
     if (closer := closer_lines(first, second)) is not None:
-        return _line_height(closer) if abs(mass) <= _MASS else None
+        return line_height(closer) if abs(mass) <= _MASS else None
     row = 1 / max(line, 1.0)  # the height is known to a pixel
 
     def beyond(value: float, tolerance: float) -> float:
@@ -285,10 +291,11 @@ def typographic(first: Marks, second: Marks) -> Explanation | None:
         case "font weight":
             percent = round(100 * (math.exp(mass) - 1))
             return Explanation(aspect, f"became {'bolder' if mass > 0 else 'less bold'}", amount=percent, unit="%")
-    return _line_height(pitch)
+    return line_height(pitch)
 
 
-def _line_height(pitch: float) -> Explanation:
+def line_height(pitch: float) -> Explanation:
+    """Lines that are so many pixels further apart."""
     change = f"{'more' if pitch > 0 else 'less'} space between the lines, by {abs(pitch):.3g} px"
     return Explanation("line height", f"got {change}", amount=round(pitch, 1), unit="px")
 
@@ -298,7 +305,7 @@ def moved_by(first: Marks, second: Marks) -> tuple[int, int] | None:
     sizes = [(box[2] - box[0], box[3] - box[1]) for box in (first.box, second.box)]
     if max(abs(np.subtract(sizes[0], sizes[1]))) > 1:
         return None
-    if _blurred_correlation(first, second) < _RIGID or abs(math.log(max(second.mass, 1) / max(first.mass, 1))) > _MASS:
+    if _blurred_correlation(first.coverage, second.coverage) < _RIGID or abs(_mass_ratio(first, second)) > _MASS:
         return None
     dx, dy = np.subtract(second.box[:2], first.box[:2]).tolist()
     return dx, dy

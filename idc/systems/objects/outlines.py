@@ -104,9 +104,7 @@ def stroke_finding(pair: ScreenPair, element: Element, mask: np.ndarray, thing: 
         region = f"a region of {measured(element.box)} {element.where}"
         parts = [image[slices_of(element.box)][mask] for image in pair.images]
         colours = [main_colour(part) for part in parts]
-        was, is_now = empty_sides(
-            pair, element, colours, [grounds_of(pair, image, element, mask) for image in pair.images]
-        )
+        was, is_now = empty_sides(pair, element, colours, [grounds_of(image, element, mask) for image in pair.images])
         thickness, other_thickness = 0 if was else 1, 0 if is_now else 1
         colour, other_colour = colours
     if bool(thickness) != bool(other_thickness):

@@ -200,8 +200,9 @@ def unmoved_pixels(
     parts[labels[different]] = changed[wholes[different]]
     kept = [move for move, number in moves if not parts[number]]
     accounted = np.zeros_like(different), np.zeros_like(different)
+    by_which = {move.by for move in kept}
     for by, side, box, shown in shares:
-        if by in {move.by for move in kept}:  # a letter in two words moved by a distance that is no other part's
+        if by in by_which:  # a letter in two words moved by a distance that is no other part's
             accounted[side][slices_of(box)] |= shown
     together = _together(kept)
     return left & ~_following((before, after), left, together), together, accounted

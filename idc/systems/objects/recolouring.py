@@ -17,6 +17,8 @@ _EVERYWHERE = 0.9
 """Share of a colour's pixels that must have become the same other colour."""
 _SEEN = 16
 """Pixels of a colour from which it can be said to have become another one: in a photograph each pixel has its own."""
+_ROUNDING = 2
+"""Levels in 255 by which colours differ that were converted in another way."""
 _LISTED = 0.001
 """Smallest share of the pixels of a colour that is listed."""
 
@@ -41,6 +43,11 @@ class Colour(NamedTuple):
     def hex(self) -> str:
         """As in style sheets."""
         return f"#{self.code & 0xFFFFFF:06x}"
+
+
+def same_colour(colour: Colour, other: Colour) -> bool:
+    """Whether they are one, perhaps converted in another way."""
+    return bool(np.abs(colour.rgb - other.rgb).max() <= _ROUNDING)
 
 
 class RecolouredPixels(NamedTuple):

@@ -13,13 +13,17 @@ import numpy as np
 
 from idc.captioning.contract import Claim, ClaimKind
 from idc.systems.objects.canvas import PairCanvas
-from idc.systems.objects.geometry import PixelBox, around, around_all, bounds_of, boxes_overlap, shifted_box, slices_of
-from idc.systems.objects.marks import (
-    Explanation,
-    Marks,
-    marks_of,
-    runs_of,
+from idc.systems.objects.geometry import (
+    PixelBox,
+    around,
+    around_all,
+    bounds_of,
+    boxes_overlap,
+    pixels_around,
+    shifted_box,
+    slices_of,
 )
+from idc.systems.objects.marks import Explanation, Marks, marks_of, runs_of
 from idc.systems.objects.pixel_changes import Move
 from idc.systems.objects.reading import DrawnWords, Word, WordReader
 from idc.systems.objects.recolouring import Colour, main_colour
@@ -78,11 +82,12 @@ class Finding(NamedTuple):
 
 class ScreenPair:
     """Both images on their canvas with the labels (H, W) of the clusters that differ, and what is still read of them.
-    ``sides``: the labels without what came from, or went to, another place, on the image before and after.
+    ``sides``: the labels without what came from, or went to, another place, on the image before and after; none where
+    moves were not looked for.
     ``different``: whether each pixel differs, even if it only moved."""
 
     def __init__(
-        self, canvas: PairCanvas, different: np.ndarray, labels: np.ndarray, explained: tuple[np.ndarray, np.ndarray],
+        self, canvas: PairCanvas, different: np.ndarray, labels: np.ndarray, explained: Sequence[np.ndarray],
         moves: Sequence[Move], reader: WordReader,
     ) -> None:  # fmt: skip
         self.canvas, self.different, self.labels, self.reader = canvas, different, labels, reader
@@ -121,11 +126,9 @@ class ScreenPair:
             return [element]
         parts = []
         for start, end in runs[:_MOST_PARTS]:
-            inner = mask.copy()
-            inner[:, :start] = inner[:, end:] = False
-            if axis:
-                inner = mask.copy()
-                inner[:start] = inner[end:] = False
+            inner = np.zeros_like(mask)
+            rows_or_columns = np.s_[start:end] if axis else np.s_[:, start:end]
+            inner[rows_or_columns] = mask[rows_or_columns]
             self.most += 1
             for labels in (self.labels, *self.sides):
                 window = labels[slices_of(element.box)]
@@ -160,14 +163,10 @@ class ScreenPair:
     def words(self, element: Element, mask: np.ndarray) -> DrawnWords:
         """The words of an element; not those that are at another place, where others came or went."""
         words = self.reader.words_of(*self.images, element.box, mask)
-
-        def stays(word: Word, side: int) -> bool:
-            parts = [
-                np.isin(labels[slices_of(word.box)], element.numbers) for labels in (self.sides[side], self.labels)
-            ]
-            return bool(parts[0].sum() >= _MOVED_AWAY * parts[1].sum())
-
-        return DrawnWords(*([word for word in read if stays(word, side)] for side, read in enumerate(words)))
+        sides = (
+            [word for word in read if not self.is_elsewhere(element, side, word.box)] for side, read in enumerate(words)
+        )
+        return DrawnWords(*sides)
 
     def distance(self, word: Word, side: int) -> tuple[int, int] | None:
         """How far right and down a word of an image is on the other one, where that differs too; None if nowhere."""
@@ -205,9 +204,9 @@ class ScreenPair:
         ring[2:-2, 2:-2] = False
         return all(main_colour(image[slices_of(outer)][ring]).share >= ALL for image in self.images)
 
-    def is_accounted(self, element: Element, side: int) -> bool:
-        """Whether what an image has in an element is at another place of the other one."""
-        parts = [np.isin(labels[slices_of(element.box)], element.numbers) for labels in (self.sides[side], self.labels)]
+    def is_elsewhere(self, element: Element, side: int, box: PixelBox) -> bool:
+        """Whether what an image has of an element in a box is at another place of the other one."""
+        parts = [np.isin(labels[slices_of(box)], element.numbers) for labels in (self.sides[side], self.labels)]
         return bool(parts[0].sum() < _MOVED_AWAY * parts[1].sum())
 
     def name(self, box: PixelBox, side: int, text: bool = False) -> str:
@@ -299,12 +298,9 @@ def quoted_words(words: Sequence[Word]) -> str | None:
     return quoted(word.text for word in words) or None
 
 
-def grounds_of(pair: ScreenPair, image: np.ndarray, element: Element, mask: np.ndarray) -> list[Colour]:
+def grounds_of(image: np.ndarray, element: Element, mask: np.ndarray) -> list[Colour]:
     """The colour around an element, and that between its pixels: what shows where nothing is."""
-    outer = around(element.box, 3, image.shape[:2])
-    outside = np.ones((outer[3] - outer[1], outer[2] - outer[0]), bool)
-    outside[slices_of(shifted_box(element.box, -outer[0], -outer[1]))] = False
-    parts = [image[slices_of(outer)][outside], image[slices_of(element.box)][~mask]]
+    parts = [pixels_around(image, element.box, 3), image[slices_of(element.box)][~mask]]
     return [main_colour(part) for part in parts if len(part)]
 
 
@@ -313,7 +309,7 @@ def empty_sides(
 ) -> tuple[bool, bool]:
     """On which image nothing is in an element but what is around it, or what is at another place of the other image."""
     was, is_now = (
-        pair.is_accounted(element, side)
+        pair.is_elsewhere(element, side, element.box)
         or (colour.share >= ALL and colour.code in {ground.code for ground in grounds[side]})
         for side, colour in enumerate(colours)
     )

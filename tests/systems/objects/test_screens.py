@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from idc.captioning.contract import Claim
 from idc.captioning.counts import counts_of
 from idc.systems.objects.canvas import canvas_of
-from idc.systems.objects.exact import exact_changes
+from idc.systems.objects.exact import _continues, exact_changes
 
 LIGHT = {"page": (255, 255, 255), "ink": (30, 40, 55), "line": (205, 210, 216), "accent": (37, 99, 235)}
 DARK = {"page": (17, 24, 39), "ink": (240, 242, 246), "line": (55, 65, 81), "accent": (16, 185, 129)}
@@ -244,3 +244,25 @@ def test_what_is_left_when_much_does_not_count_has_its_name() -> None:
         caption = exact_changes(*images, canvas_of(*images), counts=counts_of(names)).best.caption
         assert "{}" not in caption
         assert "not count" in caption or not names
+
+
+def test_what_changed_in_very_many_rows_is_one_region() -> None:
+    before = np.full((660, 1000, 3), 255, np.uint8)
+    after, rng = before.copy(), np.random.default_rng(1)
+    across, down = np.arange(900)[None] // 6, np.arange(40)[:, None] * 2
+    for top in range(10, 10 + 14 * 46, 46):
+        shades = (60 + across + 0 * down, 90 + 0 * across + down, 160 - across // 2 + 0 * down)
+        before[top : top + 40, 50:950] = np.stack(shades, axis=-1)
+        after[top : top + 40, 50:950] = np.stack(shades[::-1], axis=-1) + rng.integers(0, 2, (40, 900, 3))
+    assert "of a region of 900 x 638 px" in sentence(before, after)
+
+
+def test_what_continues_around_a_box_is_told_by_the_colours_next_to_it() -> None:
+    image = np.full((60, 60, 3), (10, 120, 200), np.uint8)
+    image[20:40, 20:40] = 250, 90, 20
+    box, mask = (20, 20, 40, 40), np.ones((20, 20), bool)
+    assert _continues(image, box, mask) is False
+    image[18:22, 18:42] = 250, 90, 20  # a fifth of what is around it, at its top
+    assert _continues(image, box, mask) is True
+    image[20:40, 20:40] = np.arange(400).reshape(20, 20, 1) % 251
+    assert _continues(image, box, mask) is None
