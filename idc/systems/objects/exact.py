@@ -242,15 +242,18 @@ def _recolouring_claims(canvas: PairCanvas) -> list[Finding]:
     """What became another colour wherever it was."""
     groups: dict[tuple[str, str], list[RecolouredPixels]] = {}
     for colour in canvas.repainted.colours:
-        groups.setdefault(names_of(colour.before, colour.after), []).append(colour)
+        if not same_colour(colour.before, colour.after):
+            groups.setdefault((colour.before.name, colour.after.name), []).append(colour)
     claims = []
     for names, colours in groups.items():
+        if names[0] == names[1]:
+            names = names_of(*colours[0][:2]) if len(colours) == 1 else (names[0], f"another {names[0]}")
         share = sum(colour.pixels for colour in colours) / math.prod(canvas.sizes[0])
         box = around_all([colour.box for colour in colours])
         clause = f"what was {names[0]}, {100 * share:.0f} % of the picture, became {names[1]}"
         if share >= _WHOLE:
             clause = f"the whole picture changed from {names[0]} to {names[1]}"
-        if share >= _SAID and not same_colour(colours[0].before, colours[0].after):
+        if share >= _SAID:
             claim = Claim("changed", "region", 1, canvas.where(box), box, box, 1.0, *names, "colour")
             claims.append(Finding(claim, clause))
     return claims

@@ -97,7 +97,9 @@ def recoloured(before: np.ndarray, after: np.ndarray, pixels: int) -> Recolourin
     best = pairs[last].astype(np.uint32)
     clear = (pair_counts[last] >= _EVERYWHERE * counts) & (counts >= _SEEN)
     became = clear & (best != colours)
-    if counts[became].sum() < _CHANGED * pixels:
+    listed = np.flatnonzero(became & (counts >= _LISTED * pixels))
+    # Of a gradient each colour has few pixels: nothing could be said of what would count as explained here.
+    if counts[listed].sum() < _CHANGED * pixels:
         return Recolouring(before, [])
     # Blends of two colours, at edges, become the blends of what those became.
     source, target = (codes.view(np.uint8).reshape(-1, 4)[:, 2::-1].astype(float) for codes in (colours, best))
@@ -105,7 +107,6 @@ def recoloured(before: np.ndarray, after: np.ndarray, pixels: int) -> Recolourin
     target[~clear] = (terms @ np.linalg.lstsq(terms * weights, target * weights, rcond=None)[0])[~clear]
     repainted = target.round().clip(0, 255).astype(np.uint8)[index.reshape(first.shape)]
     repainted[first == second] = before[first == second]
-    listed = np.flatnonzero(became & (counts >= _LISTED * pixels))
     large = listed[np.argsort(-counts[listed], kind="stable")].tolist()
     codes, others, boxes = colours.tolist(), best.tolist(), [bounds_of(first == colours[at]) for at in large]
     return Recolouring(

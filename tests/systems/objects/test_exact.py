@@ -116,7 +116,9 @@ def page_of(*bands: Any) -> np.ndarray:
 PAGE = np.array(screen())
 SEA, LAND, NIGHT = (170, 211, 223), (242, 239, 233), (50, 60, 80)
 MAP, RESTYLED = (cv2.circle(plain(sea), (150, 100), 60, land, -1) for sea, land in ((SEA, LAND), (NIGHT, GREY)))
+STEPS = [np.repeat(np.arange(10), 60)[None, :, None].repeat(400, 0) + np.array(base) for base in (BLUE, (20, 40, 190))]
 RECOLOURED = {
+    "shades": (*(each.astype(np.uint8) for each in STEPS), "The whole picture changed from blue to another blue."),
     "red to green": (plain(RED), plain((0, 160, 0)), "The whole picture changed from red to green."),
     "blue to red": (plain(BLUE), plain(RED), "The whole picture changed from blue to red."),
     "equal luma": (plain((255, 0, 0)), plain((0, 130, 0)), "The whole picture changed from red to green."),
@@ -178,6 +180,14 @@ def test_a_colour_that_became_several_ones_is_no_other_look_of_the_picture() -> 
     description = ObjectsCaptioner(ObjectsConfig(text=False)).describe([plain(GREY)], [after])[0]
     assert "whole picture" not in description.best.caption
     assert {claim.before for claim in description.claims or ()} == {"light grey"}
+
+
+def test_a_gradient_of_more_colours_than_are_listed_is_not_left_unsaid() -> None:
+    across, down = np.meshgrid(np.arange(800) // 20, np.arange(600) // 15)
+    gradient = np.stack([60 + 4 * across, 90 + 3 * down, 160 - 2 * across], -1).astype(np.uint8)
+    changes = compared(255 - gradient, gradient)
+    assert changes.verdict == "changed"
+    assert changes.objects_text.startswith("The gradient of a region of 800 x 600 px over most of it changed from ")
 
 
 def page_with_a_picture(light: bool = True) -> np.ndarray:
