@@ -35,6 +35,8 @@ SMALL = {
     "robustness": [
         "corruptions={fog: [5]}", "evaluate.metrics=[CIDEr]", "evaluate.spice=false", "evaluate.allow_empty=true",
     ],
+    "train_grpo": ["train.steps=2", "train.checkpoint_every=2", "train.batch_size=2"],
+    "finetune_rewards": ["train.steps=2", "train.checkpoint_every=2", "train.batch_size=2"],
     "mine_pairs": ["efficientnet_lite0.size=64", "chunk_size=8", "query_chunk=8", "workers=1"],
 }  # fmt: skip
 """Job -> settings with which it takes seconds."""
