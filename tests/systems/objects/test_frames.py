@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -100,6 +101,17 @@ def test_colours_that_no_lamp_makes(look: str) -> None:
         picture = PICTURES[name]
         pair = (np.float32(image / 255) for image in (picture, change(picture)))
         assert other_colours(*pair) == expected, name
+
+
+@pytest.mark.parametrize("tone", [150, 220])
+@pytest.mark.parametrize("colours", [((250, 220, 40), (90, 40, 150)), ((220, 60, 40), (60, 120, 220))])
+def test_coloured_things_that_left_a_grey_picture_are_no_other_look_of_it(tone: int, colours: list[Any]) -> None:
+    """A line through the values of each channel would follow the things, and find the rest different."""
+    across, down = np.meshgrid(np.linspace(0, 1, 640), np.linspace(0, 1, 360))
+    plain = np.stack([tone + 50 * across * down] * 3, -1).clip(0, 255).astype(np.uint8)
+    full = cv2.ellipse(plain.copy(), (250, 180), (70, 110), 0, 0, 360, colours[0], -1)
+    cv2.ellipse(full, (380, 200), (60, 90), 0, 0, 360, colours[1], -1)
+    assert other_colours(*(np.float32(image / 255) for image in (full, plain))) is None
 
 
 def test_a_dead_frame_and_another_look_of_the_picture_are_what_is_said() -> None:
