@@ -64,7 +64,7 @@ def test_verdict_of_claims(case: str) -> None:
     assert bool(wrong) == (expected == "false")
 
 
-MOVED = "No change was found, but positions differ, as when the camera moves."
+MOVED = "No change was found, but positions differ, as when the camera or what it shows moves."
 REFUSED = "No single region can be named: too much of the two images differs, or their views do."
 
 

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
+from idc.systems.objects.geometry import warped_to
+
 _BETTER = 0.9
 """A warp replaces a simpler one if its residual is below this share of the other's: resampling alone changes it too."""
 _MIN_MATCHES = 15
@@ -39,7 +41,7 @@ _STEP = 8
 _MIN_BLOCKS = 8
 SIMILAR = 0.5
 """Correlation from which the textures of a block agree."""
-_SAME_TEXTURE = 0.7
+SAME_TEXTURE = 0.7
 """Correlation from which a block counts as the same surface in both images."""
 _EXPLAINED = 0.87
 """Share of the textures that agree along the flow if the camera moved. Of fixed cameras before which large things moved
@@ -53,9 +55,8 @@ _EVEN = 5.0
 """If the camera moved, the 90th percentile of the displacements is at most this multiple of the median. What came or
 went is matched with anything, far away."""
 _DOUBTFUL_GAIN = 0.2
-"""If flow explains this many more of the textures, but not :data:`_EXPLAINED` of them, and displaces them by more than
-the comparison tolerates, the views differ too much."""
-
+"""If flow explains this many more of the textures, but not :data:`_EXPLAINED` of them, and displaces them, not on one
+thing alone, by more than the comparison tolerates, the views differ too much."""
 _STILL = 0.7
 """Share of the corners that can be followed that are displaced by less than a pixel if the camera stood still, and one
 minus that if it moved. Of fixed cameras at least 0.84 were, of the others at most 0.02, but for views that differ by
@@ -111,7 +112,7 @@ class CameraView(NamedTuple):
 def align(before: np.ndarray, after: np.ndarray, tolerance: float) -> Alignment:
     """Align the image before with the image after; their sizes may differ. ``tolerance``: displacements, in pixels,
     that the comparison allows for."""
-    matches = _matches(before, after)
+    matches = matches_of(before, after)
     warp = _warp(before, after, matches)
     warped, valid = warped_to(before, warp, after.shape[:2])
     lit = _even_light(warped, after, valid)
@@ -231,7 +232,7 @@ def _by_features(
     return warp if _spread(source[inliers.ravel() > 0], size) >= _MIN_SPREAD else None
 
 
-def _matches(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+def matches_of(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Points (N, 2) of the image after and of the one before that show the same, by SIFT; None if there are few."""
     sift = cv2.SIFT.create(nfeatures=1000, contrastThreshold=0.02)
     (points, descriptors), (others, other_descriptors) = (
@@ -298,8 +299,7 @@ def _residual(before: np.ndarray, detail: np.ndarray, warp: np.ndarray) -> float
 
 def _even_light(before: np.ndarray, after: np.ndarray, valid: np.ndarray) -> np.ndarray:
     """The image before in the light of the image after: gain and offset of each channel, the gain linear over the image
-    and the offset quadratic, fitted robustly so that what changed does not count; or with other tones
-    and another saturation."""
+    and the offset quadratic, fitted robustly so that what changed does not count; or with other tones too."""
     height, width = after.shape[:2]
     scale = _LIGHT_SIDE / max(height, width)
     columns, rows = max(4, round(width * scale)), max(4, round(height * scale))
@@ -375,14 +375,10 @@ def _parallax(
     (:attr:`Alignment.shift`), if the camera moved: if flow explains nearly all textures, and nearly all of them are
     displaced. Otherwise None in place of the flow: it would also follow the one thing that moved in front of a fixed
     camera, and hide that it did. Then :attr:`Alignment.sure`."""
-    dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
-    flow = dis.calc(_bytes(after), _bytes(lit), np.zeros((*after.shape[:2], 2), np.float32))
-    flow = np.dstack([cv2.medianBlur(np.ascontiguousarray(flow[..., axis]), 5) for axis in (0, 1)])
-    flow = cv2.GaussianBlur(flow, (0, 0), 2.0)
+    flow, moved = along_flow(lit, after)
     noise = max(noise_of(lit), noise_of(after))
-    moved, _ = _moved(lit, flow)
     correlation, textured = _textures(moved, after, valid, noise)
-    same = textured & (correlation > _SAME_TEXTURE)
+    same = textured & (correlation > SAME_TEXTURE)
     if same.sum() < _MIN_BLOCKS:
         return None, moved, 0.0, True
     every = np.linalg.norm(flow, axis=-1)[_STEP::_STEP, _STEP::_STEP]
@@ -390,11 +386,20 @@ def _parallax(
     displacement = np.quantile(lengths, 1 - _DISPLACED)
     explained = float((correlation[textured] > SIMILAR).mean())
     longest, middle = np.quantile(lengths, [0.9, 0.5])
-    across = _spread(points, same.shape) >= _ACROSS
-    if explained >= _EXPLAINED and displacement > _MIN_FLOW and longest <= _EVEN * middle and across:
+    across = _spread(points, same.shape)
+    if explained >= _EXPLAINED and displacement > _MIN_FLOW and longest <= _EVEN * middle and across >= _ACROSS:
         return flow, moved, float(longest), True
     gain = explained - share_in_agreement(lit, after, valid, noise)
-    return None, moved, 0.0, not (gain >= _DOUBTFUL_GAIN and displacement > tolerance)
+    return None, moved, 0.0, not (gain >= _DOUBTFUL_GAIN and displacement > tolerance and across >= _BESIDE)
+
+
+def along_flow(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Optical flow (H, W, 2) in pixels from the image after to the one before, and the image before displaced by it."""
+    dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
+    flow = dis.calc(_bytes(after), _bytes(before), np.zeros((*after.shape[:2], 2), np.float32))
+    flow = np.dstack([cv2.medianBlur(np.ascontiguousarray(flow[..., axis]), 5) for axis in (0, 1)])
+    flow = cv2.GaussianBlur(flow, (0, 0), 2.0)
+    return flow, _moved(before, flow)[0]
 
 
 def _moved(image: np.ndarray, flow: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -425,15 +430,6 @@ def _textures(before: np.ndarray, after: np.ndarray, where: np.ndarray, noise: f
 def _spread(points: np.ndarray, size: tuple[int, ...]) -> float:
     """Share of an image that the convex hull of points (N, 2) covers."""
     return cv2.contourArea(cv2.convexHull(points)) / (size[0] * size[1]) if len(points) >= 3 else 0.0
-
-
-def warped_to(image: np.ndarray, warp: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """An image warped to a size (height, width), and where it shows anything, bool."""
-    flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-    shape = (size[1], size[0])
-    warped = cv2.warpPerspective(image, warp, shape, flags=flags, borderMode=cv2.BORDER_REPLICATE)
-    inside = cv2.warpPerspective(np.ones(image.shape[:2], np.float32), warp, shape, flags=flags)
-    return warped, inside > 0.999
 
 
 def _grey(image: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
+from idc.systems.objects.comparison import is_turned
 from idc.systems.objects.frames import is_dark
 from idc.systems.objects.geometry import PixelBox, box_area, slices_of
 from idc.systems.objects.pixel_changes import is_lossy
@@ -30,6 +31,8 @@ that of its pixels (gradients), and this share of blocks that are exactly equal 
 not flat, and frames of one camera have at most 0.02 of such blocks."""
 _BLOCK = 16
 """Side of these blocks."""
+_SEEN_AGAIN = 0.8
+"""Share of equal blocks below which the same page may be seen from elsewhere: turned, nothing on it is at its place."""
 _SCALED = 0.02
 """Sizes that differ by the same factor, up to this, are those of one picture that was enlarged or reduced."""
 _CONTEXT = 40
@@ -126,6 +129,8 @@ def exact_canvas(
     if min(abs(factors - 1)) > _SCALED and abs(factors[0] / factors[1] - 1) < _SCALED:
         return None
     canvas = canvas_of(before, after)  # whatever counts: what does not is made equal, and would decide
+    if canvas.equal < _SEEN_AGAIN and is_turned(before, after):
+        return None
     alike = drawn or canvas.equal >= _EQUAL or (few and canvas.repainted.colours)
     if not alike or is_lossy(canvas.repainted.before, canvas.after):
         return None

@@ -5,6 +5,7 @@ pixels changed, and the changed regions that they do not explain. What is not su
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
@@ -52,6 +53,7 @@ _DISTINCT = 0.15
 CARRIED = frozenset((
     "tie", "skis", "snowboard", "surfboard", "skateboard", "backpack", "handbag", "suitcase", "umbrella", "cell phone",
     "remote", "sports ball", "frisbee", "kite", "book", "baseball bat", "baseball glove", "tennis racket", "bottle",
+    "wine glass", "cup", "fork", "knife", "spoon", "toothbrush", "hair drier",
 ))  # fmt: skip
 """Classes that are not claimed of a person who wears or holds them: detectors see them in clothes and limbs."""
 BACKGROUND = frozenset(("person", "chair", "couch", "bed", "dining table", "bench", "tv", "potted plant"))
@@ -78,6 +80,12 @@ class ComparedPair:
             mask[self.pixels(other)] = False
         part = mask[self.pixels(box)]
         return float(part.mean()) if part.size else 0.0
+
+    def moved(self, box: Box) -> bool:
+        """Whether most of what changed in a box on the image after is displaced."""
+        parts = [mask[self.pixels(box)].sum() for mask in self.comparison.regions]
+        displaced = sum(part for part, moved in zip(parts, self.comparison.displaced, strict=True) if moved)
+        return bool(2 * displaced > sum(parts))
 
     def pixels(self, box: Box) -> tuple[slice, slice]:
         """A box on the image after as rows and columns of the comparison."""
@@ -203,6 +211,8 @@ def _named_claims(
         alike = first.family not in crowds and _same(first, second)
         if alike and pair.share(second.place, boxes) >= _CHANGED:
             claim("changed", [first], [second])
+            if pair.moved(second.place):
+                claims[-1] = replace(claims[-1], kind="moved", aspect="position")
     return claims, boxes
 
 

@@ -10,11 +10,14 @@ import cv2
 import numpy as np
 
 from idc.systems.objects.alignment import (
+    SAME_TEXTURE,
     SIMILAR,
     Alignment,
     CameraView,
     align,
+    along_flow,
     brightness_ratio,
+    matches_of,
     noise_of,
     scaling,
     share_in_agreement,
@@ -51,6 +54,8 @@ _SAME_HUE = 10.0
 """Median distance of hue and chroma in CIELAB below which a region whose texture stays the same is in another light."""
 _MOST = 0.5
 """Share of the image above which so much differs that single regions mean nothing."""
+_TURNED = 1.0
+"""Degrees from which a view is turned."""
 _MUCH = 0.4
 """Share of the image from which a replaced part is called much of it, or what is around the rest."""
 _KEPT, _SAME, _EQUAL = 0.03, 0.55, 0.8
@@ -64,6 +69,9 @@ CAME = 1.0
 """Binary logarithm of the ratio of outlines (:attr:`Comparison.outlines`) from which something came, and below the
 negative of which something went. Of 85 regions of fixed cameras in which a person, a car or a bottle came or went, 67
 are beyond it, all but one on the right side."""
+_FOLLOWED, _LEFT = 0.6, 0.45
+"""Share of a region's textures that are the same along the optical flow, and of its difference that is left, if what is
+there moved. Of 240 regions of fixed cameras in which something came or went no one has both."""
 _OUTLINE = 2
 """Pixels on both sides of a region's border in which its outline is looked for."""
 
@@ -80,6 +88,7 @@ class Comparison(NamedTuple):
         lines: number of regions that are long and thin, and that one of the images alone has.
         outlines: of each region the binary logarithm of how much stronger the edges along its border are after than
             before: a thing has an outline, and the ground that it covers continues across it.
+        displaced: of each region whether both images show the same there, displaced: something moved.
         comparable: whether the images show the same place so that single regions mean something.
         replaced: whether they do only because a part is the same as it was; all that differs is one region then.
         background: whether the first region is what was behind the rest: half of each border, but for the lower one.
@@ -99,6 +108,7 @@ class Comparison(NamedTuple):
     regions: list[np.ndarray]
     lines: int
     outlines: list[float]
+    displaced: list[bool]
     comparable: bool
     replaced: bool
     background: bool
@@ -120,6 +130,13 @@ def compare(before: np.ndarray, after: np.ndarray, region_of_interest: np.ndarra
         edited = _compared(first, second, unaligned(first, second), reach, region_of_interest, replaced=True)
         comparison = edited if edited.comparable else comparison
     return comparison._replace(warp=scaling(first, before) @ comparison.warp @ scaling(after, second))
+
+
+def is_turned(before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether the view after is turned, as a page scanned again, by features that both images, uint8 RGB (H, W, 3) of
+    any sizes, show."""
+    view = view_of(matches_of(_resized(before), _resized(after)))
+    return view is not None and abs(view.turn) > _TURNED
 
 
 def _compared(
@@ -173,6 +190,8 @@ def _compared(
     lines = list(compress(thin, shown))
     for mask in lines:
         difference[mask] = strength[mask]
+    steady = comparable and aligned.shift <= reach and aligned.settled and not replaced
+    displaced = _displaced(regions, outlines, aligned.lit, second, reach) if steady else [False] * len(regions)
     levels = (float(image[rest].mean()) if rest.any() else 1.0 for image in (aligned.before, second))
     weak = np.linalg.norm(colour - other, axis=2)[far] > threshold / 3  # a single pixel may be noise
     return Comparison(
@@ -184,6 +203,7 @@ def _compared(
         regions=[*regions, *lines],
         lines=len(lines),
         outlines=[*outlines[: len(regions)], *compress(outlines[len(regions) :], shown)],
+        displaced=[*displaced, *[False] * len(lines)],
         comparable=comparable,
         replaced=replaced,
         background=bool(regions) and _is_around(regions[0]),
@@ -209,6 +229,23 @@ def _outlines(regions: list[np.ndarray], before: np.ndarray, after: np.ndarray) 
         band = cv2.dilate(filled, _disk(_OUTLINE)) != cv2.erode(filled, _disk(_OUTLINE), borderValue=1)
         first, second = (float(strength[band].mean()) + 1 if band.any() else 1.0 for strength in edges)
         result.append(math.log2(second / first))
+    return result
+
+
+def _displaced(
+    regions: list[np.ndarray], outlines: list[float], lit: np.ndarray, after: np.ndarray, reach: int
+) -> list[bool]:
+    unclear = [abs(outline) <= CAME for outline, _ in zip(outlines, regions, strict=False)]
+    if not any(unclear):
+        return unclear
+    flow, moved = along_flow(lit, after)
+    lengths, noise = np.linalg.norm(flow, axis=-1), max(noise_of(lit), noise_of(after))
+    result = []
+    for region, is_unclear in zip(regions, unclear, strict=True):
+        before, left = (float(np.abs(image - after)[region].mean()) for image in (lit, moved))
+        far = is_unclear and left < _LEFT * before and np.median(lengths[region]) > reach
+        around_it = _widened(region, 3 * reach)
+        result.append(far and share_in_agreement(moved, after, around_it, noise, similar=SAME_TEXTURE) >= _FOLLOWED)
     return result
 
 

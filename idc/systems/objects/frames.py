@@ -100,25 +100,23 @@ def other_colours(before: np.ndarray, after: np.ndarray) -> tuple[str, str] | No
     levels, other_levels = (pixels.mean(axis=1) - pixels.mean() for pixels in (first, second))
     if levels @ other_levels < _NEGATIVE * np.linalg.norm(levels) * np.linalg.norm(other_levels):
         return "positive", "negative"
-    by_lamp = np.stack([_without_lamp(first[:, channel], second[:, channel]) for channel in range(3)], axis=1)
-    errors, rest = (np.linalg.norm(left, axis=1) for left in (by_lamp, _unexplained(first, second)))
+    # Of a line through a channel's values and of a number alone: in a plain picture the line follows what changed.
+    by_line = np.stack([_unexplained(first[:, [channel]], second[:, channel]) for channel in range(3)], axis=1)
+    by_number = second - first * np.median((second + _STEP) / (first + _STEP), axis=0)
+    errors, number_errors, rest = (
+        np.linalg.norm(left, axis=1) for left in (by_line, by_number, _unexplained(first, second))
+    )
     error = np.percentile(errors, 100 - _CHANGED)
     if error < _MAPPED or np.percentile(rest, 100 - _CHANGED) > _MATRIX * error:
         return None
-    cells = errors.reshape(_CELLS, _SIDE // _CELLS, _CELLS, _SIDE // _CELLS).mean(axis=(1, 3))
-    if (cells >= _MAPPED / 2).mean() < _EVERYWHERE:
-        return None
+    for left in (errors, number_errors):
+        cells = left.reshape(_CELLS, _SIDE // _CELLS, _CELLS, _SIDE // _CELLS).mean(axis=(1, 3))
+        if (cells >= _MAPPED / 2).mean() < _EVERYWHERE:
+            return None
     colours, others = (np.percentile(np.ptp(pixels, axis=1), 95) for pixels in (first, second))
     if min(colours, others) >= _GREY:
         return "its colours", "others"
     return ("colour", "black and white") if others < colours else ("black and white", "colour")
-
-
-def _without_lamp(values: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """What a lamp leaves of a channel (N,): by a line, or by a number alone, since in a plain picture the line follows
-    what changed."""
-    gain = np.median((others + _STEP) / (values + _STEP))
-    return min(_unexplained(values[:, None], others), others - gain * values, key=lambda rest: np.median(np.abs(rest)))
 
 
 def _unexplained(values: np.ndarray, others: np.ndarray) -> np.ndarray:

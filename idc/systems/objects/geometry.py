@@ -1,4 +1,4 @@
-"""Boxes (left, top, right, bottom), in pixels."""
+"""Boxes (left, top, right, bottom), in pixels, and warped images."""
 
 from __future__ import annotations
 
@@ -91,3 +91,12 @@ def around(box: PixelBox, margin: int, size: tuple[int, ...]) -> PixelBox:
         max(box[0] - margin, 0), max(box[1] - margin, 0),
         min(box[2] + margin, size[1]), min(box[3] + margin, size[0]),
     )  # fmt: skip
+
+
+def warped_to(image: np.ndarray, warp: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """An image warped to a size (height, width), and where it shows anything, bool."""
+    flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+    shape = (size[1], size[0])
+    warped = cv2.warpPerspective(image, warp, shape, flags=flags, borderMode=cv2.BORDER_REPLICATE)
+    inside = cv2.warpPerspective(np.ones(image.shape[:2], np.float32), warp, shape, flags=flags)
+    return warped, inside > 0.999

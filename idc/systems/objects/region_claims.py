@@ -10,7 +10,7 @@ from idc.systems.objects.claims import ComparedPair
 from idc.systems.objects.comparison import CAME
 from idc.systems.objects.geometry import Box, box_area, box_cover, rounded_box
 from idc.systems.objects.instances import Instance
-from idc.systems.objects.wording import LINE, MIXED, REGION
+from idc.systems.objects.wording import LINE, MIXED, REGION, moves
 
 _CLEAR = 1.3
 """Multiple of the threshold that a region without a name must reach: clipped highlights, and what else of the light was
@@ -38,11 +38,14 @@ def region_claims(pair: ComparedPair, indices: Iterable[int], stayed: Sequence[I
         region, ratio = pair.regions[index], pair.ratio(index)
         around = pair.around if index == 0 else None
         outline = 0.0 if around else pair.comparison.outlines[index]
-        kind: ClaimKind = "appeared" if outline > CAME else "gone" if outline < -CAME else "changed"
+        moved = not around and pair.comparison.displaced[index]
+        kind: ClaimKind = (
+            "moved" if moved else "appeared" if outline > CAME else "gone" if outline < -CAME else "changed"
+        )
         before, after = (None if colour == MIXED else colour for colour in (region.before, region.after))
-        if kind == "changed" and not (before and after):
+        if moved or (kind == "changed" and not (before and after)):
             before = after = None
-        elif kind != "changed":
+        elif kind in ("appeared", "gone"):
             before, after = before or pair.lightness(index, 0), after or pair.lightness(index, 1)
         is_line = index >= len(pair.regions) - pair.comparison.lines
         box_before = rounded_box(pair.on_before(region.box), pair.size_before)
@@ -53,5 +56,10 @@ def region_claims(pair: ComparedPair, indices: Iterable[int], stayed: Sequence[I
         at = min(inside, key=lambda item: box_area(item.place), default=None)
         small = at is not None and box_area(at.place) <= _MOST * math.prod(pair.size_after)
         where = f"at the {at.name} {pair.where([at])}" if at and small and not around else region.position
-        result.append(Claim(kind, name, 1, where, *boxes, confidence, *colours))
+        if moved and at and small and moves(at.name):
+            name, where = at.name, pair.where([at])
+            if any(claim.object == name and claim.where == where for claim in result):
+                continue  # other parts of the same one
+        claim = Claim(kind, name, 1, where, *boxes, confidence, *colours, "position" if moved else None)
+        result.append(claim)
     return result

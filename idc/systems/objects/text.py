@@ -3,17 +3,15 @@ text are detected there on both images, and those whose letters differ are read 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import permutations, product
 from typing import NamedTuple
 
 import cv2
 import numpy as np
 
 from idc.captioning.contract import Claim, ClaimKind
-from idc.systems.objects.alignment import warped_to
-from idc.systems.objects.geometry import Box, box_area, box_cover, box_iou, warped_box
+from idc.systems.objects.geometry import Box, box_area, box_cover, box_iou, warped_box, warped_to
 from idc.systems.objects.reading import Word, cut_out, flattened, lines_on, word_key, words_on_line
 from idc.systems.objects.wording import quoted, where_of
 
@@ -58,6 +56,10 @@ _BLURRED = 3.0
 """... with this blur of both, at that height: it may be too blurred on one of them to be read."""
 _OTHER_WINDOW = 0.15
 """Share of the contrast from which a part differs."""
+
+
+_UNCUT = 0.8
+"""Share of the letters of words that are left of them if they were cut at an end."""
 
 
 class WordChange(NamedTuple):
@@ -252,15 +254,24 @@ def _once(changes: list[WordChange]) -> list[WordChange]:
 
 
 def _without_moved(changes: list[WordChange]) -> list[WordChange]:
-    """Words that are at another position afterwards are neither gone nor new."""
-    befores = Counter(word_key(change.before) for change in changes if change.before)
-    moved = befores & Counter(word_key(change.after) for change in changes if change.after)
-    left = []
-    for change in changes:
-        before, after = ("" if words and moved[word_key(words)] else words for words in (change.before, change.after))
+    """Words that are at another position afterwards are neither gone nor new; their line may be cut on one image."""
+    words = [[change.before or "", change.after or ""] for change in changes]
+    for old, new in permutations(words, 2):
+        if old[0] and new[1] and _cut_alike(old[0], new[1]):
+            old[0] = new[1] = ""
+    kept = []
+    for change, left in zip(changes, words, strict=True):
+        before, after = (said and rest for said, rest in zip((change.before, change.after), left, strict=True))
         if before != "" or after != "":
-            left.append(change._replace(before=before, after=after))
-    return left
+            kept.append(change._replace(before=before, after=after))
+    return kept
+
+
+def _cut_alike(words: str, others: str) -> bool:
+    """Whether words are others, or most of them but for letters at an end: no digits."""
+    shorter, longer = sorted((word_key(words), word_key(others)), key=len)
+    digits, other_digits = (sum(map(str.isdigit, text)) for text in (words, others))
+    return shorter in longer and len(shorter) >= _UNCUT * len(longer) and digits == other_digits
 
 
 def _positions(first: list[np.ndarray], second: list[np.ndarray]) -> list[tuple[list[np.ndarray], list[np.ndarray]]]:

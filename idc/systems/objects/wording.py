@@ -13,9 +13,10 @@ from idc.systems.objects.alignment import CameraView
 from idc.systems.objects.comparison import Comparison
 
 INCOMPARABLE = "No single region can be named: too much of the two images differs, or their views do."
-MOVED = "Positions differ, as when the camera moves."
-_STRAIGHT, _ZOOMED = 5.0, 1.2
-"""Degrees from a quarter turn, and ratio of sizes, from which a view is said to be turned or a part of the other."""
+MOVED = "Positions differ, as when the camera or what it shows moves."
+_STRAIGHT, _TILTED, _ZOOMED = 5.0, 3.0, 1.2
+"""Degrees from a quarter turn up to which it is one, degrees from which a view is turned, and ratio of sizes from which
+it is a part of the other."""
 _TURNS = ("by a quarter to the left", "upside down", "by a quarter to the right")
 _NAMED = 3
 """Number of regions that a sentence names."""
@@ -64,12 +65,16 @@ def region_sentence(regions: Sequence[Region], comparison: Comparison) -> str:
 
 
 def view_sentence(view: CameraView | None) -> str:
-    """How the views differ, by a zoom or by quarters of a turn; else empty."""
+    """How the views differ, by a zoom or a turn; else empty."""
     if view is None:
         return ""
     quarters = round(view.turn / 90) % 4
     if quarters and abs((view.turn + 45) % 90 - 45) < _STRAIGHT:
         return f"The image after is turned {_TURNS[quarters - 1]}."
+    if not quarters and abs(view.turn) >= _TILTED:
+        return (
+            f"The image after is turned by {abs(view.turn):.0f} degrees to the {'left' if view.turn > 0 else 'right'}."
+        )
     if view.zoom > _ZOOMED:
         return f"The view after is a part of the one before, {view.zoom:.1f} times as large."
     if view.zoom < 1 / _ZOOMED:
@@ -80,7 +85,7 @@ def view_sentence(view: CameraView | None) -> str:
 def unchanged_sentence(subject: str, comparison: Comparison) -> str:
     """The caption where nothing is claimed; its subject is "Nothing" or "No region"."""
     if comparison.moved:
-        text = "No change was found, but positions differ, as when the camera moves."
+        text = "No change was found, but positions differ, as when the camera or what it shows moves."
     else:
         text = f"{subject} {'clearly ' if comparison.small or comparison.shaded else ''}changed."
         if comparison.shaded:
@@ -218,6 +223,8 @@ def _clause(claim: Claim, explained: bool) -> str:
     several = claim.count > 1
     things = _counted(claim.object, claim.count) if explained or not several else plural(claim.object)
     match claim.kind:
+        case "moved" if claim.aspect == "position":
+            return f"the {claim.object} {claim.where} moved"
         case "gone":
             end = "gone" if explained else "no longer there"
             return f"{things} {claim.where} {'are' if several else 'is'} {end}"
@@ -235,8 +242,13 @@ def _clause(claim: Claim, explained: bool) -> str:
             return f"{things} {claim.where} has been replaced by {again + other if again else _counted(other, 1)}"
         case "moved":
             return f"the {claim.object} {claim.where} has moved or been replaced"
-    moves = claim.object == "person" or claim.object in {*FAMILIES, *FAMILIES.values()}
-    return f"the {claim.object} {claim.where} {'has moved a little, or is another one' if moves else 'looks different'}"
+    end = "has moved a little, or is another one" if moves(claim.object) else "looks different"
+    return f"the {claim.object} {claim.where} {end}"
+
+
+def moves(name: str) -> bool:
+    """Whether things of this name move by themselves."""
+    return name == "person" or name in {*FAMILIES, *FAMILIES.values()}
 
 
 def _matters(claim: Claim) -> int:
@@ -264,6 +276,8 @@ def _unnamed_clauses(claims: Sequence[Claim], room: int, named: bool) -> list[st
                 clauses.append(f"there {'are' if several else 'is'} now {thing} {where}")
             case "gone":
                 clauses.append(f"{thing} {where} {'are' if several else 'is'} no longer there")
+            case "moved":
+                clauses.append(f"{thing} {where} moved")
             case _ if colour and before != after:
                 clauses.append(f"something {where} changed from {before} to {after}")
             case _:

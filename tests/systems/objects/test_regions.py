@@ -160,7 +160,10 @@ def test_displacements_that_no_camera_turn_explains_are_no_change_and_leave_doub
     rows, columns = np.mgrid[0:HEIGHT, 0:WIDTH].astype(np.float32)
     after = cv2.remap(before, columns + 6 * np.sin(rows / 25), rows, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
     description = described(before, after)
-    assert description.best.caption == "No change was found, but positions differ, as when the camera moves."
+    assert (
+        description.best.caption
+        == "No change was found, but positions differ, as when the camera or what it shows moves."
+    )
     assert (description.verdict, description.regions) == ("unsure", ())
     assert description.verdict_text == "positions differ, and a change cannot be told from what the other view hides"
 

@@ -138,6 +138,23 @@ def test_a_word_at_another_position_is_neither_gone_nor_new() -> None:
     assert [change[:2] for change in _without_moved(changes)] == [("", "Omega")]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "left"),
+    [
+        (("Peach Pro", "The Blender Foundatio"), ("The Blender Foundation", ""), [("Peach Pro", "")]),
+        (("Peach Project presen", ""), ("", "Peach Project presents"), []),
+        (("Room 12", "Room 125"), ("Gate", ""), [("Room 12", "Room 125"), ("Gate", "")]),
+        (("Room 12", ""), ("", "Room 125"), [("Room 12", ""), ("", "Room 125")]),
+        (("Room", ""), ("", "Bedroom"), [("Room", ""), ("", "Bedroom")]),
+        ((None, None), ("", "Gate"), [(None, None), ("", "Gate")]),
+    ],
+)  # fmt: skip
+def test_a_line_that_is_cut_on_one_image_is_the_same_line(first: tuple, second: tuple, left: list[tuple]) -> None:
+    """As the title of a film before a view that moves; a change of its own is not two of these."""
+    changes = [text_module.WordChange(*texts, (0.0, 0.0, 9.0, 9.0), 1.0) for texts in (first, second)]
+    assert [change[:2] for change in _without_moved(changes)] == left
+
+
 def test_words_are_told_in_the_frames_of_both_images_and_where_they_count() -> None:
     before, after = sign("OPEN"), sign("SHUT")
     wide = cv2.copyMakeBorder(before, 30, 0, 50, 0, cv2.BORDER_REPLICATE)
