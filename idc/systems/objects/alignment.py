@@ -17,8 +17,8 @@ from idc.systems.objects.geometry import warped_to
 _BETTER = 0.9
 """A warp replaces a simpler one if its residual is below this share of the other's: resampling alone changes it too."""
 _MIN_MATCHES = 15
-_AGREED = 0.3
-"""Smallest share of the matches that must agree on one view."""
+_AGREED, _NEARLY_ALL = 0.3, 0.6
+"""Smallest shares of the matches that must agree on one view, and on its tilt."""
 _MIN_SPREAD = 0.25
 """Smallest share of the image that matched points must span: those on one object show how that object moved, not the
 camera."""
@@ -97,10 +97,11 @@ class Alignment(NamedTuple):
 
 class CameraView(NamedTuple):
     """The view after by that before: ``turn`` of the camera in degrees, clockwise positive; ``zoom`` above 1 shows a
-    part of the view before, larger."""
+    part of the view before, larger; ``tilt`` is the turn where most features of both images agree, else 0."""
 
     turn: float
     zoom: float
+    tilt: float = 0.0
 
     @classmethod
     def of(cls, warp: np.ndarray) -> CameraView:
@@ -257,7 +258,8 @@ def view_of(matches: tuple[np.ndarray, np.ndarray] | None) -> CameraView | None:
     warp, inliers = cv2.estimateAffinePartial2D(*matches, ransacReprojThreshold=4.0)
     if warp is None or inliers.sum() < max(2 * _MIN_MATCHES, _AGREED * len(inliers)):
         return None
-    return CameraView.of(warp)
+    view = CameraView.of(warp)
+    return view._replace(tilt=view.turn) if inliers.mean() >= _NEARLY_ALL else view
 
 
 def _by_correlation(before: np.ndarray, after: np.ndarray, start: np.ndarray) -> np.ndarray | None:

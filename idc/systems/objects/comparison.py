@@ -136,7 +136,7 @@ def is_turned(before: np.ndarray, after: np.ndarray) -> bool:
     """Whether the view after is turned, as a page scanned again, by features that both images, uint8 RGB (H, W, 3) of
     any sizes, show."""
     view = view_of(matches_of(_resized(before), _resized(after)))
-    return view is not None and abs(view.turn) > _TURNED
+    return view is not None and abs(view.tilt) > _TURNED
 
 
 def _compared(
@@ -194,6 +194,10 @@ def _compared(
     displaced = _displaced(regions, outlines, aligned.lit, second, reach) if steady else [False] * len(regions)
     levels = (float(image[rest].mean()) if rest.any() else 1.0 for image in (aligned.before, second))
     weak = np.linalg.norm(colour - other, axis=2)[far] > threshold / 3  # a single pixel may be noise
+    view = view_of(aligned.matches)
+    if comparable:
+        tilt = view.tilt if view else 0.0
+        view = CameraView.of(_unstretched(aligned.warp, first, second))._replace(tilt=tilt)
     return Comparison(
         before=aligned.before,
         after=second,
@@ -211,7 +215,7 @@ def _compared(
         small=threshold > THRESHOLD or int(weak.sum()) > 4,
         shaded=any(shaded),
         light=brightness_ratio(*levels),
-        view=CameraView.of(_unstretched(aligned.warp, first, second)) if comparable else view_of(aligned.matches),
+        view=view,
     )
 
 

@@ -71,10 +71,9 @@ def view_sentence(view: CameraView | None) -> str:
     quarters = round(view.turn / 90) % 4
     if quarters and abs((view.turn + 45) % 90 - 45) < _STRAIGHT:
         return f"The image after is turned {_TURNS[quarters - 1]}."
-    if not quarters and abs(view.turn) >= _TILTED:
-        return (
-            f"The image after is turned by {abs(view.turn):.0f} degrees to the {'left' if view.turn > 0 else 'right'}."
-        )
+    if not quarters and abs(view.tilt) >= _TILTED:
+        side = "left" if view.tilt > 0 else "right"
+        return f"The image after is turned by {abs(view.tilt):.0f} degrees to the {side}."
     if view.zoom > _ZOOMED:
         return f"The view after is a part of the one before, {view.zoom:.1f} times as large."
     if view.zoom < 1 / _ZOOMED:
