@@ -17,8 +17,8 @@ from idc.systems.objects.geometry import warped_to
 _BETTER = 0.9
 """A warp replaces a simpler one if its residual is below this share of the other's: resampling alone changes it too."""
 _MIN_MATCHES = 15
-_AGREED, _NEARLY_ALL = 0.3, 0.6
-"""Smallest shares of the matches that must agree on one view, and on its tilt."""
+_AGREED, _MOSTLY = 0.3, 0.45
+"""Smallest shares of the matches that must agree on one view, and for it to be exact."""
 _MIN_SPREAD = 0.25
 """Smallest share of the image that matched points must span: those on one object show how that object moved, not the
 camera."""
@@ -97,11 +97,11 @@ class Alignment(NamedTuple):
 
 class CameraView(NamedTuple):
     """The view after by that before: ``turn`` of the camera in degrees, clockwise positive; ``zoom`` above 1 shows a
-    part of the view before, larger; ``tilt`` is the turn where most features of both images agree, else 0."""
+    part of the view before, larger; ``agreed``: most features of both images do."""
 
     turn: float
     zoom: float
-    tilt: float = 0.0
+    agreed: bool = False
 
     @classmethod
     def of(cls, warp: np.ndarray) -> CameraView:
@@ -118,7 +118,7 @@ def align(before: np.ndarray, after: np.ndarray, tolerance: float) -> Alignment:
     warped, valid = warped_to(before, warp, after.shape[:2])
     lit = _even_light(warped, after, valid)
     still = _stands_still(before, after)
-    if still is None and matches is not None and view_of(matches):  # corners could not be followed so far
+    if still is None and matches is not None and view_of(matches, after.shape):  # corners could not be followed so far
         source, target = matches
         still = _are_still(source, cv2.perspectiveTransform(target[:, None], scaling(before, after))[:, 0], after.shape)
     if still:  # for speed: flow finds nothing there that moved, of none of 78 real pairs
@@ -249,8 +249,8 @@ def matches_of(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.nd
     return source, np.array([others[match.trainIdx].pt for match in matches], np.float32)
 
 
-def view_of(matches: tuple[np.ndarray, np.ndarray] | None) -> CameraView | None:
-    """How the view after relates to the one before; None if features do not agree on it. ``matches``: as
+def view_of(matches: tuple[np.ndarray, np.ndarray] | None, size: tuple[int, ...]) -> CameraView | None:
+    """How the view after, of a size, relates to the one before; None if features do not agree on it. ``matches``: as
     :attr:`Alignment.matches`."""
     if matches is None:
         return None
@@ -258,8 +258,8 @@ def view_of(matches: tuple[np.ndarray, np.ndarray] | None) -> CameraView | None:
     warp, inliers = cv2.estimateAffinePartial2D(*matches, ransacReprojThreshold=4.0)
     if warp is None or inliers.sum() < max(2 * _MIN_MATCHES, _AGREED * len(inliers)):
         return None
-    view = CameraView.of(warp)
-    return view._replace(tilt=view.turn) if inliers.mean() >= _NEARLY_ALL else view
+    agreed = inliers.mean() >= _MOSTLY and _spread(matches[0][inliers.ravel() > 0], size) >= _MIN_SPREAD
+    return CameraView.of(warp)._replace(agreed=bool(agreed))
 
 
 def _by_correlation(before: np.ndarray, after: np.ndarray, start: np.ndarray) -> np.ndarray | None:

@@ -43,7 +43,7 @@ from idc.systems.objects.wording import (
     PICTURE,
     UNNAMED,
     WORDS,
-    light_sentence,
+    look_sentence,
     region_sentence,
     sentence_of,
     unchanged_sentence,
@@ -177,7 +177,7 @@ class ObjectsCaptioner(Captioner):
         values = comparison.difference / (comparison.difference + comparison.threshold) if options.change_map else None
         counts, others = options.counts, _other_differences(comparison)
         if counts is not None and "light" not in counts.kinds:
-            comparison = comparison._replace(light=1.0, shaded=False)
+            comparison = comparison._replace(light=1.0, sharpness=1.0, noise=(0.0, 0.0), shaded=False)
         if colours := other_colours(comparison.before, comparison.after):
             return _of_picture(*colours, before.shape, after.shape, values, counts)
         view = view_sentence(comparison.view) if counts is None or "camera" in counts.kinds else ""
@@ -205,7 +205,7 @@ class ObjectsCaptioner(Captioner):
             text = " ".join([*sentences, sentence_of(words, explained=False)] if words else sentences)
         elif claims:
             explained = named.complete and not pair.unexplained(boxes)
-            text = f"{sentence_of(claims, explained)}{light_sentence(comparison.light)}"
+            text = f"{sentence_of(claims, explained)}{look_sentence(comparison)}"
         else:
             text = unchanged_sentence("Nothing" if counts is None else "Nothing that counts", comparison)
         if pair.around and not left_out:
@@ -227,7 +227,7 @@ def _undecided(text: str, change_map: np.ndarray | None, doubt: str) -> Descript
 
 def _other_differences(comparison: Comparison) -> list[Kind]:
     """Kinds of differences besides claims: of light and view."""
-    light: list[Kind] = ["light"] if light_sentence(comparison.light) or comparison.shaded else []
+    light: list[Kind] = ["light"] if look_sentence(comparison) or comparison.shaded else []
     return [*light, *(["camera"] if view_sentence(comparison.view) else [])]  # type: ignore[list-item]
 
 

@@ -62,6 +62,11 @@ _KEPT, _SAME, _EQUAL = 0.03, 0.55, 0.8
 """Least share of the image in the same colours, of the textures there that are the same, and their correlation, if what
 differs was replaced around them. Of 390 pairs of different pictures at most 0.24 of the textures were, of 40 with
 another background 0.63 or more."""
+_SCALES = (0.7, 1.4, 5.0)
+"""Standard deviations in pixels between which detail is fine, and coarser."""
+_SAME_DETAIL, _DETAIL, _MIN_SAME = 0.8, 0.01, 16
+"""Correlation of a block's coarser detail from which both images show the same there, its smallest contrast, and the
+smallest number of such blocks."""
 _LONG = 0.08
 """Length of a line, as a share of the longer side, from which it counts though it is thin."""
 _MOST_LINES = 20
@@ -97,6 +102,8 @@ class Comparison(NamedTuple):
         small: whether parts of the images differ too weakly for a region, or are too small or too little displaced.
         shaded: whether further regions differ in brightness alone: their textures and hues are the same.
         light: mean brightness after, divided by that before, where nothing changed.
+        sharpness: fine detail after, divided by that before, where both show the same; 1 where that cannot be told.
+        noise: standard deviation of the noise after and of that before, of brightness in [0, 1].
         view: how the views differ; None where that cannot be told.
     """
 
@@ -116,6 +123,8 @@ class Comparison(NamedTuple):
     small: bool
     shaded: bool
     light: float
+    sharpness: float
+    noise: tuple[float, float]
     view: CameraView | None
 
 
@@ -135,8 +144,9 @@ def compare(before: np.ndarray, after: np.ndarray, region_of_interest: np.ndarra
 def is_turned(before: np.ndarray, after: np.ndarray) -> bool:
     """Whether the view after is turned, as a page scanned again, by features that both images, uint8 RGB (H, W, 3) of
     any sizes, show."""
-    view = view_of(matches_of(_resized(before), _resized(after)))
-    return view is not None and abs(view.tilt) > _TURNED
+    first, second = _resized(before), _resized(after)
+    view = view_of(matches_of(first, second), second.shape)
+    return view is not None and view.agreed and abs(view.turn) > _TURNED
 
 
 def _compared(
@@ -194,10 +204,9 @@ def _compared(
     displaced = _displaced(regions, outlines, aligned.lit, second, reach) if steady else [False] * len(regions)
     levels = (float(image[rest].mean()) if rest.any() else 1.0 for image in (aligned.before, second))
     weak = np.linalg.norm(colour - other, axis=2)[far] > threshold / 3  # a single pixel may be noise
-    view = view_of(aligned.matches)
-    if comparable:
-        tilt = view.tilt if view else 0.0
-        view = CameraView.of(_unstretched(aligned.warp, first, second))._replace(tilt=tilt)
+    view = view_of(aligned.matches, second.shape)
+    if comparable and not (view and view.agreed):
+        view = CameraView.of(_unstretched(aligned.warp, first, second))
     return Comparison(
         before=aligned.before,
         after=second,
@@ -215,6 +224,8 @@ def _compared(
         small=threshold > THRESHOLD or int(weak.sum()) > 4,
         shaded=any(shaded),
         light=brightness_ratio(*levels),
+        sharpness=_sharpness(aligned.before, second),
+        noise=(noise_of(second), noise_of(first)),
         view=view,
     )
 
@@ -266,6 +277,25 @@ def _only_lighter(
     hues = np.linalg.norm(distance[mask][:, 1:], axis=1)
     agree = share_in_agreement(lit, after, _widened(mask, 3 * reach), noise) >= _COMPARABLE
     return bool(np.median(hues) < _SAME_HUE and agree)
+
+
+def _sharpness(before: np.ndarray, after: np.ndarray) -> float:
+    """The ratio of fine to coarser detail after, divided by that before: the median over blocks with the same coarser
+    detail, so that neither contrast nor what changed counts."""
+    fine, coarse = [], []
+    for image in (before, after):
+        grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
+        scales = [cv2.GaussianBlur(grey, (0, 0), sigma) for sigma in _SCALES]
+        fine.append(scales[0] - scales[1])
+        coarse.append(scales[1] - scales[2])
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        return cv2.blur(values, (17, 17))[8::8, 8::8]
+
+    (first, second), (old, new) = ([np.maximum(mean(band**2), 1e-12) for band in bands] for bands in (coarse, fine))
+    same = mean(coarse[0] * coarse[1]) > _SAME_DETAIL * np.sqrt(first * second)
+    same &= (np.minimum(first, second) > _DETAIL**2) & (np.maximum(old, new) > (_DETAIL / 3) ** 2)
+    return float(np.median(np.sqrt(new / old * first / second)[same])) if same.sum() >= _MIN_SAME else 1.0
 
 
 def _widened(mask: np.ndarray, radius: int) -> np.ndarray:

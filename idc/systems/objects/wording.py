@@ -18,6 +18,10 @@ _STRAIGHT, _TILTED, _ZOOMED = 5.0, 3.0, 1.2
 """Degrees from a quarter turn up to which it is one, degrees from which a view is turned, and ratio of sizes from which
 it is a part of the other."""
 _TURNS = ("by a quarter to the left", "upside down", "by a quarter to the right")
+_BLURRED = 0.65
+"""Ratio of sharpness below which an image is blurred: 0.7 at half the resolution. No one of 150 real pairs is below."""
+_NOISY, _NOISIER = 0.02, 3.0
+"""Smallest noise that is seen, and multiple of the other image's from which one is noisy."""
 _NAMED = 3
 """Number of regions that a sentence names."""
 _SURE = 0.6
@@ -61,7 +65,7 @@ def region_sentence(regions: Sequence[Region], comparison: Comparison) -> str:
         text = f"{text[0].upper()}{text[1:]} changed: {named}."
         if comparison.shaded:
             text += " Other parts differ in brightness alone."
-    return f"{text}{light_sentence(comparison.light)}"
+    return f"{text}{look_sentence(comparison)}"
 
 
 def view_sentence(view: CameraView | None) -> str:
@@ -71,9 +75,9 @@ def view_sentence(view: CameraView | None) -> str:
     quarters = round(view.turn / 90) % 4
     if quarters and abs((view.turn + 45) % 90 - 45) < _STRAIGHT:
         return f"The image after is turned {_TURNS[quarters - 1]}."
-    if not quarters and abs(view.tilt) >= _TILTED:
-        side = "left" if view.tilt > 0 else "right"
-        return f"The image after is turned by {abs(view.tilt):.0f} degrees to the {side}."
+    if view.agreed and not quarters and abs(view.turn) >= _TILTED:
+        side = "left" if view.turn > 0 else "right"
+        return f"The image after is turned by {abs(view.turn):.0f} degrees to the {side}."
     if view.zoom > _ZOOMED:
         return f"The view after is a part of the one before, {view.zoom:.1f} times as large."
     if view.zoom < 1 / _ZOOMED:
@@ -89,14 +93,20 @@ def unchanged_sentence(subject: str, comparison: Comparison) -> str:
         text = f"{subject} {'clearly ' if comparison.small or comparison.shaded else ''}changed."
         if comparison.shaded:
             text += " Parts differ in brightness alone."
-    return f"{text}{light_sentence(comparison.light)}"
+    return f"{text}{look_sentence(comparison)}"
 
 
-def light_sentence(light: float) -> str:
-    """A blank and a sentence on the light of what did not change, if it differs much; else empty."""
-    if 0.8 < light < 1.25:
-        return ""
-    return f" The rest of the picture became {'brighter' if light > 1 else 'darker'}."
+def look_sentence(comparison: Comparison) -> str:
+    """A blank and a sentence on the light of what did not change, if it differs much; so on sharpness and noise."""
+    text = ""
+    if not 0.8 < comparison.light < 1.25:
+        text += f" The rest of the picture became {'brighter' if comparison.light > 1 else 'darker'}."
+    noise, noise_before = comparison.noise
+    if max(noise, noise_before) > _NOISY and max(noise, noise_before) > _NOISIER * min(noise, noise_before):
+        text += f" The image after is {'' if noise > noise_before else 'less '}noisy."
+    elif not _BLURRED < comparison.sharpness < 1 / _BLURRED:
+        text += f" The image after is {'sharper' if comparison.sharpness > 1 else 'less sharp'}."
+    return text
 
 
 def joined(words: Iterable[str]) -> str:

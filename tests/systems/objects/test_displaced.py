@@ -83,7 +83,7 @@ def test_a_page_that_was_scanned_again_is_turned_and_nothing_on_it_is_another_wo
     text = "\n".join(
         f"{word.capitalize()} of the {word}s is {number}." for number, word in enumerate(sorted(PICTURES)[:14])
     )
-    ImageDraw.Draw(page).text((30, 20), text, fill="black", font=ImageFont.load_default(18))
+    ImageDraw.Draw(page).text((30, 20), text, fill="black", font=ImageFont.load_default(22))
     turned = page.rotate(degrees, Image.Resampling.BICUBIC, expand=True, fillcolor="white")
     [description] = ObjectsCaptioner(ObjectsConfig()).describe([np.array(page)], [np.array(turned)])
     assert f"The image after is turned by {abs(degrees)} degrees to the {side}." in description.best.caption

@@ -17,7 +17,11 @@ from idc.captioning.contract import SearchOptions
 from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import decode_image
 from idc.systems.objects.captioner import ObjectsCaptioner
+from idc.systems.objects.comparison import compare
 from idc.systems.objects.frames import dead_frame, other_colours
+from idc.systems.objects.wording import look_sentence
+from tests.systems.objects.test_text import compressed
+from tests.systems.objects.test_text import noisy as with_noise
 
 EXAMPLES = Path(serve.__file__).parent / "web" / "examples" / "photographs"
 PICTURES = {
@@ -25,6 +29,10 @@ PICTURES = {
     **{name: getattr(skimage.data, name)() for name in ("astronaut", "chelsea", "coffee", "rocket")},
 }
 BEFORE, AFTER = PICTURES["bottle_00100"], PICTURES["bottle_00260"]
+OTHER_WAY = {
+    "The image after is less sharp.": "The image after is sharper.",
+    "The image after is noisy.": "The image after is less noisy.",
+}
 Change = Callable[[np.ndarray], np.ndarray]
 
 
@@ -147,3 +155,20 @@ def test_the_light_of_a_picture_is_said_and_nothing_else(factor: float) -> None:
             sentence = said.fullmatch(caption)
             assert sentence is not None, caption
             assert sentence[1] == light
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda image: cv2.GaussianBlur(image, (0, 0), max(image.shape) / 200), "The image after is less sharp."),
+        (lambda image: with_noise(image, 25), "The image after is noisy."),
+        (lambda image: compressed(image, 30), ""),
+        (lambda image: np.roll(image, 3, axis=1), ""),
+    ],
+    ids=["blurred", "noisy", "compressed", "displaced"],
+)
+def test_of_every_picture_it_is_said_that_it_is_blurred_or_noisy(change: Change, words: str) -> None:
+    for name, picture in PICTURES.items():
+        assert look_sentence(compare(picture, change(picture))).strip() == words, name
+    for name in ("astronaut", "table_00000"):
+        assert look_sentence(compare(change(PICTURES[name]), PICTURES[name])).strip() == OTHER_WAY.get(words, ""), name

@@ -243,5 +243,8 @@ def test_the_view_is_that_of_most_matches_or_nobody_can_tell(agreeing: int, zoom
     """Of 200 points the others match anything; a view of a fifth of them is that of one thing."""
     points = np.random.default_rng(0).uniform(0, 500, (2, 200, 2)).astype(np.float32)
     points[1, :agreeing] = points[0, :agreeing] / 2 + 100
-    view = view_of((points[0], points[1]))
+    view = view_of((points[0], points[1]), (500, 500))
     assert (None if view is None else round(view.zoom, 2)) == zoom
+    assert (view is not None and view.agreed) == (agreeing >= 100)
+    of_a_part = view_of((points[0] / 3, points[1] / 3), (500, 500))
+    assert of_a_part is None or not of_a_part.agreed, "a thing may have turned"
