@@ -155,6 +155,7 @@ class ObjectsCaptioner(Captioner):
                         other,
                         box_before=other.box_before and shifted_box(other.box_before, *boxes[0][:2]),
                         box_after=other.box_after and shifted_box(other.box_after, *boxes[1][:2]),
+                        text=f"In the picture {claim.where}: {other.text}",
                     )
                     for other in named
                 ]
@@ -199,12 +200,13 @@ class ObjectsCaptioner(Captioner):
             regions = region_claims(pair, range(len(pair.regions)))
         else:
             regions = [] if comparison.moved else region_claims(pair, other_regions(pair, boxes), named.stayed)
+        explained = named.complete and not pair.unexplained(boxes)
         claims, left_out = counted([*named.claims, *words, *regions], counts, after.shape)
+        claims = [replace(claim, text=sentence_of([claim], explained)) for claim in claims]
         if self._detector is None and not left_out:
             sentences = [region_sentence(pair.regions, comparison)] if pair.regions or not words else []
             text = " ".join([*sentences, sentence_of(words, explained=False)] if words else sentences)
         elif claims:
-            explained = named.complete and not pair.unexplained(boxes)
             text = f"{sentence_of(claims, explained)}{light_sentence(comparison.light)}"
         else:
             text = unchanged_sentence("Nothing" if counts is None else "Nothing that counts", comparison)
