@@ -47,8 +47,8 @@ class Claim:
             "line height", "colour", "opacity", "background", "border", "corners", "position", "spacing", "visibility",
             or "look" for any other one.
         amount, unit: by how much, where that is measured: in "px", or in "%" of what it was.
-        text: the claim as a sentence; None where another claim's says it too, as of what a larger text pushed down. Claims
-            are equal without it.
+        text: the claim as a sentence; None where another claim's says it too, as of what a larger text pushed down.
+            Claims are equal without it.
         page: its number, from 1, in the document after; in the one before for what is gone with its page; None for
             images.
     """
