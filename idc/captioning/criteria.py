@@ -27,7 +27,8 @@ def criteria_text(criteria: str) -> str:
         return criteria
     if name not in contexts():
         raise ValueError(
-            f"{criteria!r} is no context of C3-Bench{did_you_mean(name, contexts())}; there are {', '.join(contexts())}"
+            f"{criteria!r} is no context of C3-Bench{did_you_mean(name, list(contexts()))}; "
+            f"there are {', '.join(contexts())}"
         )
     return contexts()[name]
 

@@ -46,7 +46,7 @@ _PLACE_WORDS = {
     **dict.fromkeys(("center", "centre", "middle", "central"), "center"),
     **{"left": "left", "right": "right"},
 }
-_YES_OR_NO = {True: "yes", False: "no"}
+_YES_OR_NO: dict[bool | None, str] = {True: "yes", False: "no"}
 _FILLING = frozenset(("the", "a", "in", "at", "on", "of", "to", "corner", "side", "part", "edge", "area", "image"))
 _NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven")
 

@@ -216,6 +216,8 @@ class ObjectsCaptioner(Captioner):
         text = " ".join(filter(None, [text, view, left_out_sentence(left_out, others, counts)]))
         confidence = min((claim.confidence for claim in claims), default=1 / (1 + ratio))
         doubt = _HIDDEN if (comparison.moved or "camera" in others) and not (self._detector and claims) else None
+        if counts is not None and not claims and any(map(counts.may_have, left_out)):
+            doubt = doubt or "what changed has no sure name, and may be one that counts"
         return Description(
             (Candidate(text, math.log(max(confidence, 1e-6))),),
             change_map=values, regions=tuple(pair.regions), claims=tuple(claims), objects_text=text, doubt=doubt,
