@@ -113,6 +113,8 @@ def test_elements_of_drawn_images_count_by_their_kind(counts: str, caption: str)
         (claim("region"), "style"),
         (claim("region", aspect="spacing"), "layout"),
         (claim("border", "appeared", aspect="border"), "style"),
+        (claim("line", "appeared", aspect="border"), "objects"),
+        (claim("line", aspect="border"), "style"),
         (claim("words", aspect="background"), "colour"),
         (claim("region", aspect="picture", before="grey", after="red"), "images"),
         (claim("region", "appeared"), "objects"),
@@ -137,6 +139,17 @@ def test_a_claim_counts_by_its_kind_its_class_and_its_larger_box() -> None:
         assert counts.has(claim("cup"), size) == expected, counts
         kept, others = counted([claim("cup")], counts, size)
         assert (len(kept), len(others)) == (expected, not expected)
+
+
+@pytest.mark.parametrize(
+    ("counts", "name", "may"),
+    [("traffic", "object", True), ("traffic", "region", True), ("person", "object", True), ("traffic", "bottle", False),
+     ("words", "object", False), ("scene", "words", False)],
+)  # fmt: skip
+def test_a_thing_without_a_sure_name_may_be_one_that_counts(counts: str, name: str, may: bool) -> None:
+    preset = counts_of([counts])
+    assert preset is not None
+    assert preset.may_have(claim(name)) == may
 
 
 def test_what_is_left_out_is_counted_and_reads_as_no_change() -> None:

@@ -167,6 +167,8 @@ def presets() -> dict[str, CountsConfig]:
 def kind_of(claim: Claim, drawn: bool = False) -> Kind:
     """The kind of a claim of ``objects``. ``drawn``: about drawn images, of which elements are compared: one that moved
     is of the layout, and one that changed has other colours or another style. On a photograph it may be any thing."""
+    if drawn and claim.object == "line" and claim.kind in ("appeared", "gone"):
+        return "objects"
     if drawn and claim.aspect in _ASPECTS:
         return _ASPECTS[claim.aspect]
     if drawn and claim.kind == "moved":

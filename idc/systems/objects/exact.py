@@ -34,6 +34,7 @@ from idc.systems.objects.screen_pair import (
     measured,
     moved_claim,
     one_sided,
+    own_clause,
     quoted_words,
     way_of,
     with_words,
@@ -125,7 +126,10 @@ def exact_changes(
     change_map = canvas.over_after(np.where(different, 0.25 + 0.75 * distance, 0))
     for claim, _ in texts.changed if texts else ():
         change_map[slices_of(claim.box_after or claim.box_before or (0, 0, 0, 0))] = 1
-    findings, shown = dict(placed), [entry for entry in said if entry[1] and entry[0] not in left_out]
+    findings, shown = dict(placed), [entry for entry in said if entry[0] not in left_out]
+    if left_out and not any(", and " in clause or " with the words " in clause for _, clause in shown):
+        shown = [(claim, clause or own_clause(claim)) for claim, clause in shown]  # else said with its cause
+    shown = [entry for entry in shown if entry[1]]
     clauses = [_with_name(pair, findings.get(claim), clause) for claim, clause in shown[:_NAMED]]
     clauses += [clause.replace("{}", f"the part {claim.where}") for claim, clause in shown[_NAMED:]]
     texts_of = {claim: as_sentence(clause) for (claim, _), clause in zip(shown, clauses, strict=True)}
