@@ -123,7 +123,7 @@ def checklist_table(result: ChecklistScores) -> str:
     sections = [f"{name.lower()} {hits}/{number}" for name, (hits, number) in result.right.items()]
     lines = [f"right: {', '.join(sections)}; {result.by_rule} answers by the rule for captions without a change"]
     if result.left:
-        lines.append(f"{result.left} items of other captions are not scored: give judge= and url=")
+        lines.append(f"{result.left} items of other captions have no answer: give judge= and url=, or ask again")
     return "\n".join([*([answers_table(result.answers)] if result.answers else []), *lines])
 
 

@@ -35,7 +35,7 @@ def test_without_a_judge_captions_that_say_that_nothing_changed_are_scored(tmp_p
     assert (result.by_rule, result.left) == (3, 3)
     assert result.answers is not None
     assert result.answers.overall_accuracy == pytest.approx(1 / 3)
-    assert "3 items of other captions are not scored: give judge= and url=" in checklist_table(result)
+    assert "3 items of other captions have no answer: give judge= and url=" in checklist_table(result)
     nothing = scored(tmp_path, {"0": "a car left", "1": "a car left"})
     assert (nothing.answers, nothing.left) == (None, 6)
 
