@@ -26,7 +26,7 @@ GROUPS = {
         "train_guide", "finetune_changevg", "train_adpo", "train_grpo", "train_twincap", "finetune_rewards",
     ),
     "search": ("sweep",),
-    "evaluate": ("evaluate", "compare", "calibrate", "robustness", "leaderboard"),
+    "evaluate": ("evaluate", "compare", "calibrate", "robustness", "leaderboard", "export"),
     "release": ("register", "promote", "convert", "wrap_vlm", "merge_vlm"),
     "use": ("caption", "demo", "serve", "mcp"),
 }  # fmt: skip

@@ -264,7 +264,7 @@ class LoadedCaptioner:
             only: parts outside of which differences do not count, likewise; by default the whole image.
             counts: what counts as a change, by names (:attr:`idc.captioning.apply.CaptionSettings.counts`) as "scene"
                 or ["words", "0.5%"]; by default everything.
-            criteria: the same in own words, for a vision-language model.
+            criteria: the same in own words, or "c3:parking_lot" for a context of C3-Bench, for a vision-language model.
 
         Raises:
             ValueError: what counts is not known, or the captioner does not read it; an image cannot be read (all such

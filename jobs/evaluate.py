@@ -8,6 +8,7 @@
     python jobs/evaluate.py answers=answers.jsonl out=runs/answers
     python jobs/evaluate.py judge=Qwen/Qwen3-8B url=http://localhost:8000/v1 evaluation=runs/captioner/evaluation \\
         out=runs/captioner/judge
+    python jobs/evaluate.py checklist=data/vidic predictions=captions.jsonl out=runs/vidic
     python jobs/evaluate.py evaluations=[runs/captioner/evaluation] "compare.ProCap=[runs/other/evaluation]" \\
         pairs=data/pairs out=runs/report.html
     python jobs/evaluate.py instructions= --help     the settings of questions; answers=, judge=, evaluations= likewise
@@ -21,6 +22,9 @@ OUT/answers.jsonl and OUT/answers.json; an answer that no rule can parse counts 
 
 answers: scores lines such as {"type": "binary", "answer": "Yes", "prediction": "yes."}; type count and location also
 have "class": "road", other types are scored by equal texts.
+
+checklist: captions against the yes and no questions of their pairs; without url= and judge= only those that say that
+nothing changed.
 
 judge: a language model says how much of the reference the captions and baselines of an evaluation cover. The key of the
 endpoint is read from $OPENAI_API_KEY (api_key_variable=OTHER).
@@ -41,6 +45,7 @@ from idc.evaluation.config import AnswersJob, AskJob, EvaluateJob
 from idc.util.command_forms import Form
 
 if TYPE_CHECKING:
+    from idc.evaluation.checklist import ChecklistJob
     from idc.evaluation.judge import JudgeJob
     from idc.report.config import ReportJob
 
@@ -81,6 +86,17 @@ def judge_command(args: Cli[JudgeJob]) -> None:
         print(f"no score in the answer for {pair}: {reply[:200]!r}", file=sys.stderr)
     if result.unreadable:
         raise SystemExit(f"{len(result.unreadable)} answers without a score; the same command requests them again")
+
+
+def checklist_command(args: Cli[ChecklistJob]) -> None:
+    from idc.endpoint.chat_endpoint import EndpointError
+    from idc.evaluation.checklist import checklist_table, run_checklist
+
+    try:
+        result = run_checklist(args.config)
+    except EndpointError as error:
+        raise SystemExit(f"{error}\nThe same command continues.") from None
+    print(checklist_table(result))
 
 
 def page_command(args: Cli[ReportJob]) -> None:
@@ -129,6 +145,7 @@ def main() -> None:
             captions_command: Form(Job),
             questions_command: plain(AskJob, "instructions"),
             answers_command: plain(AnswersJob, "answers"),
+            checklist_command: plain("idc.evaluation.checklist:ChecklistJob", "checklist"),
             judge_command: plain("idc.evaluation.judge:JudgeJob", "judge"),
             page_command: plain("idc.report.config:ReportJob", "evaluations"),
         },

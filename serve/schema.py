@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from idc.captioning.contract import Claim, Region, Verdict
 from idc.captioning.counts import counts_of
+from idc.captioning.criteria import criteria_text
 from idc.captioning.region_of_interest import areas_of
 from idc.util.option_values import listed
 from serve.backend import ModelStatus, ObjectsOption, Options, PolygonsOption
@@ -65,6 +66,7 @@ _Box = Annotated[list[float], Field(min_length=4, max_length=4)]
 _Parts = Annotated[tuple[Any, ...], BeforeValidator(_parts, json_schema_input_type=list[_Box] | str)]
 _FormParts = Annotated[tuple[Any, ...], BeforeValidator(_parts, json_schema_input_type=list[UploadFile | str])]
 _Counts = Annotated[Any, BeforeValidator(_counts, json_schema_input_type=list[str] | str)]
+_Criteria = Annotated[str, Field(max_length=4000), AfterValidator(criteria_text)]
 _Beams = Annotated[int, Field(ge=1, le=_MAX_BEAMS)]
 
 
@@ -93,8 +95,8 @@ class CaptionForm(ClosedModel):
     counts: _Counts = None
     """What counts as a change, by names: presets such as ``scene``, kinds such as ``words``, classes of objects such as
     ``person``, sizes such as ``0.5%`` or ``20px``; by default everything."""
-    criteria: str | None = Field(None, max_length=4000)
-    """The same in own words, for a model that reads language."""
+    criteria: _Criteria | None = None
+    """The same in own words, or ``c3:`` and the name of a context of C3-Bench, for a model that reads language."""
     polygons: PolygonsOption = "never"
     """Also return the changes as polygons in longitude and latitude: never, of pairs of two GeoTIFFs, or always, where
     other images are refused. The model needs a change map, the server rasterio."""
@@ -201,7 +203,7 @@ class ChatRequest(_Open):
     """The only part that counts; likewise."""
     counts: _Counts = None
     """As of ``/v1/captions``: what counts as a change."""
-    criteria: str | None = Field(None, max_length=4000)
+    criteria: _Criteria | None = None
     """The same in own words; likewise."""
 
 

@@ -20,6 +20,7 @@ from pydantic import Field, field_validator, model_validator
 
 from idc.captioning.contract import Captioner, Description, SearchOptions
 from idc.captioning.counts import counts_of
+from idc.captioning.criteria import criteria_text
 from idc.captioning.documents import DocumentPair
 from idc.captioning.loading import LoadConfig
 from idc.captioning.objects_config import ObjectsConfig
@@ -61,7 +62,8 @@ class CaptionSettings(LoadConfig):
     smallest size, as a share (`0.5%`) or a longer side (`20px`). What is left out is counted and said. `objects` and
     vision-language models read it. Default: everything."""
     criteria: str | None = Field(default=None, min_length=1)
-    """The same in own words, which a vision-language model is told in its prompt."""
+    """The same in own words, which a vision-language model is told in its prompt; or one of the 51 contexts of C3-Bench
+    by its name, such as `c3:parking_lot`."""
 
     @field_validator("counts", mode="before")
     @classmethod
@@ -89,6 +91,7 @@ class CaptionSettings(LoadConfig):
         for field, make in (
             ("beams", partial(SearchOptions, self.beams, self.candidates)),
             ("counts", partial(counts_of, self.counts, self.objects.names)),
+            ("criteria", partial(criteria_text, self.criteria or "")),
         ):
             try:
                 make()

@@ -44,9 +44,11 @@ class Claim:
         before, after: what it was and became, where that says more: the words that were read, the names of the replaced
             and the replacing thing, the colours of a region.
         aspect: what kind of difference, where that is known: "words", "font size", "font weight", "letter spacing",
-            "line height", "colour", "opacity", "background", "border", "corners", "position", "spacing", "visibility",
-            or "look" for any other one.
+            "line height", "colour", "opacity", "background", "border", "corners", "picture", "position", "spacing",
+            "visibility", or "look" for any other one.
         amount, unit: by how much, where that is measured: in "px", or in "%" of what it was.
+        text: the claim as a sentence; None where another claim's says it too, as of what a larger text pushed down.
+            Claims are equal without it.
         page: its number, from 1, in the document after; in the one before for what is gone with its page; None for
             images.
     """
@@ -63,6 +65,7 @@ class Claim:
     aspect: str | None = None
     amount: float | None = None
     unit: str | None = None
+    text: str | None = field(default=None, kw_only=True, compare=False)
     page: int | None = field(default=None, kw_only=True)
 
 

@@ -18,6 +18,7 @@ from idc.captioning.claims import Claim as Claim
 from idc.captioning.claims import ClaimKind as ClaimKind
 from idc.captioning.claims import Region as Region
 from idc.captioning.claims import json_able
+from idc.captioning.criteria import criteria_text
 from idc.data.schema import Turn
 
 if TYPE_CHECKING:
@@ -299,7 +300,7 @@ class SearchOptions:
     counts: Counts | None = None
     """What counts as a change; None for everything."""
     criteria: str | None = None
-    """The same in own words, for a model that reads language."""
+    """The same in own words, or a context of :mod:`idc.captioning.criteria`, for a model that reads language."""
     words: tuple[tuple[PlacedWord, ...], tuple[PlacedWord, ...]] | None = None
     """The words of two drawn images, where they are known and ``objects`` need not read them."""
 
@@ -312,6 +313,8 @@ class SearchOptions:
                 f"candidates={candidates} need as many beams, got beams={beams}; ask for beams={candidates}, or for "
                 "none"
             )
+        if self.criteria is not None:
+            criteria_text(self.criteria)
 
     def beams_of(self, validated: int) -> int:
         """Beams of the search of an artifact that was validated with this number."""
@@ -334,7 +337,8 @@ class SearchOptions:
     @property
     def paragraph(self) -> str:
         """What a model is told of what counts; empty for everything."""
-        return " ".join(filter(None, [self.counts.prompt() if self.counts else None, self.criteria]))
+        criteria = None if self.criteria is None else criteria_text(self.criteria)
+        return " ".join(filter(None, [self.counts.prompt() if self.counts else None, criteria]))
 
 
 class Unsupported(ValueError):

@@ -206,8 +206,10 @@ def _resized(region: np.ndarray | None, size: tuple[int, int]) -> np.ndarray | N
 
 def _page_claim(pair: PagePair) -> Claim:
     if pair.before is None:
-        return Claim("appeared", "page", 1, f"as page {pair.number}", None, None, 1.0, page=pair.number)
-    return Claim("gone", "page", 1, f"from page {pair.number}", None, None, 1.0, page=pair.number)
+        text = f"Page {pair.number} is new."
+        return Claim("appeared", "page", 1, f"as page {pair.number}", None, None, 1.0, text=text, page=pair.number)
+    text = f"Page {pair.number} of the document before is gone."
+    return Claim("gone", "page", 1, f"from page {pair.number}", None, None, 1.0, text=text, page=pair.number)
 
 
 def _pages(pairs: Sequence[PagePair]) -> str:

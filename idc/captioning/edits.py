@@ -72,13 +72,18 @@ def judged_edit(instruction: str, fields: Mapping[str, Any], names: Sequence[str
     return Edit("found" if answers else "not found", collateral, text)
 
 
-def instruction_in(meta: Any) -> str | None:
-    """The instruction of a row, among the columns that its ``meta`` keeps (JSON or a mapping); None without one."""
+def values_in(meta: Any) -> Mapping[str, Any]:
+    """The columns that the ``meta`` of a row keeps, which is JSON or a mapping; empty where it is neither."""
     try:
         values = json.loads(meta) if isinstance(meta, str) else meta
     except ValueError:
-        return None
-    instruction = values.get(INSTRUCTION) if isinstance(values, Mapping) else None
+        return {}
+    return values if isinstance(values, Mapping) else {}
+
+
+def instruction_in(meta: Any) -> str | None:
+    """The instruction of a row; None without one."""
+    instruction = values_in(meta).get(INSTRUCTION)
     return instruction if isinstance(instruction, str) and instruction.strip() else None
 
 

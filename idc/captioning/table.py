@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from pydantic import Field
 
 from idc.captioning.apply import BatchCaptioner, CaptionSettings, Fault
 from idc.captioning.contract import draw_map
+from idc.captioning.diffspot import prediction, tiers_of
 from idc.captioning.edits import instruction_in, judged_edit
 from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, captioner_identity
 from idc.captioning.region_of_interest import read_areas
@@ -56,7 +58,7 @@ _BOX = pa.list_(pa.int32())
 _CLAIM = [("kind", pa.string()), ("object", pa.string()), ("count", pa.int32()), ("where", pa.string()),
           ("box_before", _BOX), ("box_after", _BOX), ("confidence", pa.float64()), ("before", pa.string()),
           ("after", pa.string()), ("aspect", pa.string()), ("amount", pa.float64()), ("unit", pa.string()),
-          ("page", pa.int32())]  # fmt: skip
+          ("text", pa.string()), ("page", pa.int32())]  # fmt: skip
 SCHEMA = pa.schema(
     [
         pa.field("row", pa.int64(), False),  # its number in the input, from 0
@@ -86,7 +88,7 @@ SCHEMA = pa.schema(
     ]
 )
 
-_VERSION = 10
+_VERSION = 11
 """Incremented when the same input and settings would give other rows."""
 
 
@@ -135,6 +137,9 @@ class CaptionJob(ManyPairs, AccessConfig):
     """Format of the input; "auto" detects it by its files."""
     jsonl: str | None = None
     """File to which the rows are also written as JSON lines. Path or URI."""
+    diffspot: str | None = None
+    """File to which the captions of DiffSpot's pairs are also written as its leaderboard takes them: JSON lines, one
+    bullet per claim. Path or URI."""
     split: Split | None = None
     """Caption only rows of this split, where the input names one. Default: all."""
     max_pairs: int | None = Field(default=None, ge=1)
@@ -157,7 +162,7 @@ class CaptionJob(ManyPairs, AccessConfig):
 
 HOW = frozenset({"actors", "cpus_per_actor", "gpus_per_actor", "readers", "show"}) | LOADING
 """Settings on which the rows do not depend, but for :meth:`LoadConfig.loading_identity`."""
-_PLACES = frozenset({"artifact", "input", "out", "jsonl"})
+_PLACES = frozenset({"artifact", "input", "out", "jsonl", "diffspot"})
 
 
 @dataclass(frozen=True)
@@ -218,10 +223,12 @@ def caption_rows(
         threads = None if local else max(1, int(job.cpus_per_actor))
         load = CaptionerLoader(job.artifact, job, job.gpus_per_actor, threads)
     artifact = load.artifact if isinstance(load, CaptionerLoader) else artifact_folder(job.artifact, job.objects)
-    source = open_rows(
-        job.input, job.format, chunk_size=job.chunk_size, limit=job.max_pairs, split=job.split, access_config=job,
-        columns=(*IMAGES, "meta"),
+    rows_with = partial(
+        open_rows, job.input, job.format, chunk_size=job.chunk_size, limit=job.max_pairs, split=job.split,
+        access_config=job,
     )  # fmt: skip
+    source = rows_with(columns=(*IMAGES, "meta"))
+    tiers = [] if job.diffspot is None else tiers_of(rows_with(columns=("meta",)))
     ignore, only = read_areas(job.ignore), read_areas(job.only)  # which may fail: before the old output is touched
     folder = _open_output(job, source, captioner_identity(job.artifact, artifact, job.objects), overwrite)
     if not folder.complete:
@@ -240,11 +247,11 @@ def caption_rows(
     run(folder, source, [stage], partial(_to_rows, captioner=job.artifact), name="captions", watch=results.append)
     seconds = time.perf_counter() - began
     errors = Counter(_reason(row["error"]) for row in iter_rows(job.out, ["error"]) if row["error"] is not None)
+    columns = [name for name in SCHEMA.names if name != CHANGE_MAP]
     if job.jsonl is not None:
-        file = files.locate(job.jsonl)
-        with explain_write_errors(file.parent), file.replacing() as stream:
-            for row in iter_rows(job.out, [name for name in SCHEMA.names if name != CHANGE_MAP]):
-                stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+        _write_lines(job.jsonl, iter_rows(job.out, columns))
+    if job.diffspot is not None:
+        _write_lines(job.diffspot, map(prediction, iter_rows(job.out, columns), tiers, repeat(job.artifact)))
     return Captioned(
         rows=read_manifest(job.out).num_rows,
         errors=dict(errors),
@@ -254,6 +261,13 @@ def caption_rows(
         workers=1 if local else job.actors,
         notes=tuple(source.notes),
     )
+
+
+def _write_lines(path: str, rows: Iterable[dict[str, Any]]) -> None:
+    file = files.locate(path)
+    with explain_write_errors(file.parent), file.replacing() as stream:
+        for row in rows:
+            stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
 
 
 def _open_output(job: CaptionJob, source: InputRows, captioner: str, overwrite: Overwrite) -> DatasetFolder:

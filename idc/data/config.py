@@ -13,7 +13,7 @@ from idc.data.validation.published import SetName
 Format = Literal[
     "folder", "csv", "jsonl", "parquet", "clevr_change", "clevr_dc", "spot_the_diff", "image_editing_request",
     "birds_to_words", "levir", "omnidiff", "instruct_pix2pix", "cdvqa", "qag360k",
-    "diffspot",
+    "vidic", "diffspot",
 ]  # fmt: skip
 AnyFormat = Literal["auto", Format]
 

@@ -150,7 +150,8 @@ def ask_questions(job: AskJob, load: LoadCaptioner | None = None) -> AskedScores
     if not records[True] and not records[False]:
         what = f" of the types {', '.join(types)}" if types else " with an answer (meta.questions)"
         raise ValueError(f"{job.instructions}: split {job.split!r} has no questions{what}")
-    return AskedScores(_scored(job, out, records[True]), _scored(job, out / DIALOGUES, records[False]))
+    single = scored_records(out, records[True], job.data_set)
+    return AskedScores(single, scored_records(out / DIALOGUES, records[False], job.data_set))
 
 
 def _settings(job: AskJob, kind: str) -> dict[str, Any]:
@@ -225,12 +226,13 @@ def _class_of(row: Instruction, question: str) -> str:
     return named[0]
 
 
-def _scored(job: AskJob, out: Path, records: Sequence[dict[str, str]]) -> AnswerScores | None:
+def scored_records(out: Path, records: Sequence[dict[str, str]], data_set: str) -> AnswerScores | None:
+    """Write :data:`ANSWERS` and score it; None without records."""
     if not records:
         return None
     out.mkdir(exist_ok=True)
     path = write_text(out / ANSWERS, "".join(json.dumps(record) + "\n" for record in records))
-    return run_answers(AnswersJob(answers=str(path), out=str(out), data_set=job.data_set, allow_unreadable=True))
+    return run_answers(AnswersJob(answers=str(path), out=str(out), data_set=data_set, allow_unreadable=True))
 
 
 def read_answers(path: str | os.PathLike[str], allow_unreadable: bool = False) -> list[ScoredAnswer]:

@@ -17,7 +17,7 @@ import hashlib
 import json
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -59,7 +59,18 @@ MODEL = "model"
 """Name of the evaluated captions; the others are baselines."""
 
 
-class JudgeJob(RequestConfig):
+class JudgeSettings(RequestConfig):
+    """How a judge is asked."""
+
+    temperature: float = Field(0.0, ge=0)
+    """Sampling temperature of the judge."""
+    max_tokens: int = Field(300, ge=1)
+    """Maximum length of an answer."""
+    concurrency: int = Field(4, ge=1, le=256)
+    """Most requests in flight."""
+
+
+class JudgeJob(JudgeSettings):
     """Let a language model judge the captions of an evaluation."""
 
     evaluation: str
@@ -77,21 +88,10 @@ class JudgeJob(RequestConfig):
     three requests per pair instead of one."""
     max_pairs: int | None = Field(None, ge=1)
     """Number of pairs, from the first on. Default: all."""
-    temperature: float = Field(0.0, ge=0)
-    """Sampling temperature of the judge."""
-    max_tokens: int = Field(300, ge=1)
-    """Maximum length of an answer."""
-    concurrency: int = Field(4, ge=1, le=256)
-    """Most requests in flight."""
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.evaluation, "evaluation")
-        yield from missing(self.prompt, "prompt")
-        if self.prompt is not None and Path(self.prompt).is_file():
-            text = Path(self.prompt).read_text(encoding="utf-8")
-            for name in PLACEHOLDERS:
-                if name not in text:
-                    yield f"prompt: {self.prompt!r} has no {name}"
+        yield from prompt_faults(self.prompt, PLACEHOLDERS)
 
 
 class JudgeSection(JudgeJob):
@@ -151,6 +151,14 @@ class JudgeResult(BaseModel):
     """Number of requests of this run; the others were answered before."""
 
 
+def prompt_faults(path: str | None, placeholders: Sequence[str]) -> Iterator[str]:
+    """Faults of the setting ``prompt``: there is no such file, or it lacks a placeholder."""
+    yield from missing(path, "prompt")
+    if path is not None and Path(path).is_file():
+        text = Path(path).read_text(encoding="utf-8")
+        yield from (f"prompt: {path!r} has no {name}" for name in placeholders if name not in text)
+
+
 def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluation) -> list[JudgeQuestion]:
     """All questions, those about the model's captions first; a nearest caption may be missing.
 
@@ -165,16 +173,20 @@ def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluati
     if job.baselines and NEAREST in evaluation.baselines:
         captions[NEAREST] = [row.nearest for row in rows]
     asked, template = [], _template(job)
-    where = without_credentials(job.url).rstrip("/")  # one name may denote other models at other endpoints
     for system, texts in captions.items():
         for row, caption in zip(rows, texts, strict=True):
             reference = next((reference for reference in row.references if reference.split()), None)
             if reference is not None and caption is not None:
                 prompt = filled_prompt(template, dict(zip(PLACEHOLDERS, (reference, caption), strict=True)))
-                inputs = json.dumps([where, job.judge, job.temperature, job.max_tokens, prompt])
-                key = hashlib.sha256(inputs.encode()).hexdigest()
-                asked.append(JudgeQuestion(system, row.pair_id, prompt, key))
+                asked.append(JudgeQuestion(system, row.pair_id, prompt, request_key(job, job.judge, prompt)))
     return asked
+
+
+def request_key(job: JudgeSettings, judge: str, prompt: str) -> str:
+    """Hash of everything that an answer depends on."""
+    where = without_credentials(job.url).rstrip("/")  # one name may denote other models at other endpoints
+    inputs = json.dumps([where, judge, job.temperature, job.max_tokens, prompt])
+    return hashlib.sha256(inputs.encode()).hexdigest()
 
 
 def filled_prompt(template: str, texts: Mapping[str, str]) -> str:
@@ -220,13 +232,7 @@ def run_judge(job: JudgeJob) -> JudgeResult:
             return None
         return {"score": score, "reply": reply.text, "model": reply.model}
 
-    endpoint = ChatEndpoint(job, job.judge, temperature=job.temperature, max_tokens=job.max_tokens)
-    outcomes = ask_many(endpoint, unanswered.items(), log, parse, job.concurrency)
-    with Progress(len(unanswered), "judge", "answer") as progress, closing(outcomes):
-        for number, (_, error) in enumerate(outcomes, start=1):
-            if error is not None:
-                raise error
-            progress.update(number)
+    ask_judge(job, job.judge, unanswered, log, parse)
     scores: dict[str, dict[str, float]] = {}
     for question in asked:
         if question.key not in unusable:
@@ -255,6 +261,23 @@ def run_judge(job: JudgeJob) -> JudgeResult:
     )
     write_text(Path(job.out) / RESULT, result.model_dump_json(indent=1) + "\n")
     return result
+
+
+def ask_judge(
+    job: JudgeSettings,
+    judge: str,
+    requests: Mapping[str, str],
+    log: AnswerLog,
+    parse: Callable[[str, Reply], Mapping[str, Any] | None],
+) -> None:
+    """Send requests, key -> prompt; arguments and EndpointError as of :func:`ask_many`."""
+    endpoint = ChatEndpoint(job, judge, temperature=job.temperature, max_tokens=job.max_tokens)
+    outcomes = ask_many(endpoint, requests.items(), log, parse, job.concurrency)
+    with Progress(len(requests), "judge", "answer") as progress, closing(outcomes):
+        for number, (_, error) in enumerate(outcomes, start=1):
+            if error is not None:
+                raise error
+            progress.update(number)
 
 
 def _template(job: JudgeJob) -> str:

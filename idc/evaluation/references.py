@@ -3,7 +3,8 @@
 References: JSONL of ``{"pair_id", "captions": [...]}`` (our own ``predictions.jsonl`` too), or of one ``caption`` per
 line, with repeated ids; JSON in COCO form (``annotations`` of ``image_id`` and ``caption``), or an object of
 id -> captions. Predictions: JSONL of
-``pair_id`` and ``caption``, a JSON list of ``image_id`` and ``caption`` (COCO results), or an object of id -> caption.
+``pair_id`` and ``caption``, a JSON list of ``image_id`` and ``caption`` (COCO results), or an object of id -> caption;
+the caption may be called ``prediction``, as in files of VLMEvalKit and DiffSpot.
 Numbers as ids become text. Everything else is an error that names the file and the place: a key or an id that occurs
 twice, facts of a pair that contradict an earlier row, a text that is not Unicode.
 """
@@ -29,8 +30,8 @@ def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:
     """
     captions: dict[str, str] = {}
     for where, row in _rows(Path(path), "caption"):
-        name, caption = _id(row, where), row.get("caption")
-        if name is None or "caption" not in row:
+        name, caption = _id(row, where), row.get("caption", row.get("prediction"))
+        if name is None or not row.keys() & {"caption", "prediction"}:
             raise ValueError(f'{where}: not of the form {{"pair_id": ..., "caption": ...}}')
         if not isinstance(name, str) or not isinstance(caption, str):
             raise ValueError(f"{where}: pair_id and caption have to be text")

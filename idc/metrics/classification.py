@@ -8,7 +8,8 @@ count    "3", of a class (road, building)     mean absolute error, class by clas
 location "top, left corner", "No change"      class by class: example-based accuracy (mean of intersection over union of
                                               the two sets of places), micro precision, recall and F1, subset accuracy
                                               (share of equal sets)
-other    any text (CDVQA, QAG-360K)           accuracy by type, over all answers (OA), and the mean over the types (AA)
+other    any text (CDVQA, QAG-360K, ViDiC)    accuracy by type, over all answers (OA), and the mean over the types (AA);
+                                              of a type of yes and no alone, predictions are parsed as those of binary
 ======== ==================================== =====================================================================
 
 A prediction that no rule can parse always counts as wrong: as the wrong one of yes and no, as a count that is off by at
@@ -45,6 +46,7 @@ _PLACE_WORDS = {
     **dict.fromkeys(("center", "centre", "middle", "central"), "center"),
     **{"left": "left", "right": "right"},
 }
+_YES_OR_NO: dict[bool | None, str] = {True: "yes", False: "no"}
 _FILLING = frozenset(("the", "a", "in", "at", "on", "of", "to", "corner", "side", "part", "edge", "area", "image"))
 _NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven")
 
@@ -179,6 +181,8 @@ def _measures(kind: str, of: str, rows: Sequence[ScoredAnswer]) -> Measures:
     truth = [read_answer(kind, row.answer) for row in rows]
     assert None not in truth, "faulty answers are refused when the file is read"
     predicted = [read_answer(kind, row.prediction) for row in rows]
+    if set(truth) <= set(_YES_OR_NO.values()):
+        predicted = [_YES_OR_NO.get(yes_or_no(row.prediction)) for row in rows]
     most = max(dict.fromkeys(truth), key=truth.count)
     return Measures(
         type=kind,

@@ -71,7 +71,12 @@ def test_other_names_are_refused(word: str, fault: str) -> None:
         (claim("cat or dog"), "objects"),
         (claim("words", before="Total 12", after="Total 13"), "numbers"),
         (claim("words", "gone", before="-4.5%"), "numbers"),
+        (claim("words", before="1204.50", after="1399.00"), "numbers"),
+        (claim("words", before="12-13", after="v 1.2.3"), "words"),
         (claim("words", before="at 10:32:01", after="at 10:32:07"), "timestamps"),
+        (claim("words", before="29.11.2026, 9:05pm", after="30.11.2026, 10:05pm"), "timestamps"),
+        (claim("words", before="2026-11-2910:32:07Z", after="2026-11-29T10:34:55Z"), "timestamps"),
+        (claim("words", before="14 at 10:32", after="15 at 10:34"), "numbers"),
         (claim("words", "appeared", after="2026-11-29 10:32"), "timestamps"),
         (claim("words", before="10:32 ON", after="10:33 OFF"), "words"),
         (claim("words", before="v2", after="v3"), "words"),
@@ -108,7 +113,10 @@ def test_elements_of_drawn_images_count_by_their_kind(counts: str, caption: str)
         (claim("region"), "style"),
         (claim("region", aspect="spacing"), "layout"),
         (claim("border", "appeared", aspect="border"), "style"),
+        (claim("line", "appeared", aspect="border"), "objects"),
+        (claim("line", aspect="border"), "style"),
         (claim("words", aspect="background"), "colour"),
+        (claim("region", aspect="picture", before="grey", after="red"), "images"),
         (claim("region", "appeared"), "objects"),
         (claim("words", "replaced", before="12", after="13"), "numbers"),
     ],
@@ -131,6 +139,17 @@ def test_a_claim_counts_by_its_kind_its_class_and_its_larger_box() -> None:
         assert counts.has(claim("cup"), size) == expected, counts
         kept, others = counted([claim("cup")], counts, size)
         assert (len(kept), len(others)) == (expected, not expected)
+
+
+@pytest.mark.parametrize(
+    ("counts", "name", "may"),
+    [("traffic", "object", True), ("traffic", "region", True), ("person", "object", True), ("traffic", "bottle", False),
+     ("words", "object", False), ("scene", "words", False)],
+)  # fmt: skip
+def test_a_thing_without_a_sure_name_may_be_one_that_counts(counts: str, name: str, may: bool) -> None:
+    preset = counts_of([counts])
+    assert preset is not None
+    assert preset.may_have(claim(name)) == may
 
 
 def test_what_is_left_out_is_counted_and_reads_as_no_change() -> None:

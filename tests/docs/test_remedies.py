@@ -33,7 +33,8 @@ NO_REMEDIES = {
     "idc/vlm/merging.py": "Python of a card", "idc/api.py": "the representation of a caption",
     "idc/__main__.py": "its own help; tests/docs/test_package.py", "idc/next_command.py": "tests/test_next_command.py",
     "cluster/promotion.py": "parts of commands; tests/cluster/test_registry.py", "idc/demo/run.py": "a title",
-    "serve/api.py": "a media type",
+    "serve/api.py": "a media type", "idc/evaluation/lmms_eval_task.py": "a module for a harness",
+    "idc/evaluation/export.py": "commands of harnesses; tests/evaluation/test_export.py",
 }  # fmt: skip
 """Module -> what its texts are, or where they are tested."""
 PYTHON = {"count", "hypotheses", "n", "x", "key", "strict"}

@@ -15,7 +15,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from tests.captioning.pdf_files import pdf, text_page
-from tests.data.readers.test_more_readers import cdvqa, qag360k
+from tests.data.readers.test_more_readers import cdvqa, qag360k, vidic
 from tests.data.small_sets import clevr_change, spot_the_diff
 from tests.docs.checks import ROOT
 from tests.docs.own_pairs import own_pairs
@@ -100,6 +100,11 @@ def make_workplace(world: World, captioner: Path, folder: Path) -> Path:
     clevr_change().write(folder / "CLEVR_FOLDER")
     qag360k(folder / "QAG-360K")
     cdvqa(folder / "CDVQA")
+    vidic(folder / "ViDiC-1K")
+    videos = [{f"video{n + 1}_path": f"data/add/{pair}_{side}.mp4" for n, side in enumerate(("src", "tgt"))}
+              for pair in range(2)]  # fmt: skip
+    responses = [pair | {"response": "In B a second person appeared."} for pair in videos]
+    (folder / "response.json").write_text(json.dumps(responses), encoding="utf-8")
     spot = spot_the_diff()
     spot.write(folder / "SPOT_FOLDER")
     test = [pair_id for pair_id, (split, *_) in spot.pairs.items() if split == "test"]

@@ -44,6 +44,12 @@ def cdvqa(name: str) -> dict[str, Any]:
     }
 
 
+def vidic(name: str) -> dict[str, Any]:
+    rows = [("good.mp4", "good_2.mp4"), ("good.mp4", name)]
+    return {"checklist.json": json.dumps([{"index": n, "video1_path": a, "video2_path": b, "structured_analysis": {}}
+                                          for n, (a, b) in enumerate(rows)])}  # fmt: skip
+
+
 def folder(name: str) -> dict[str, Any]:
     return {"captions.json": json.dumps({"good": ["a"], "evil": {"mask": name}}), "evil_before.png": 3,
             "evil_after.png": 4, "good_before.png": 3, "good_after.png": 4}  # fmt: skip
@@ -53,6 +59,7 @@ LAYOUTS: dict[str, Callable[[str], dict[str, Any]]] = {
     "spot_the_diff": spot,
     "omnidiff": omnidiff,
     "cdvqa": cdvqa,
+    "vidic": vidic,
     "folder": folder,
 }
 

@@ -95,3 +95,14 @@ def test_counts_are_scored_class_by_class_beside_their_baseline() -> None:
         "road", 3, {"MAE": 1.0}, {"MAE": pytest.approx(2 / 3)}, "0",
     )  # fmt: skip
     assert (building.of, building.scores) == ("building", {"MAE": 0})
+
+
+def test_a_type_of_yes_and_no_alone_is_parsed_as_yes_and_no() -> None:
+    """A type with any other answer is compared as texts."""
+    predictions = ("Yes, the second one does.", "no.", "perhaps")
+    both = zip(("yes", "no", "no"), predictions, strict=True)
+    rows = [cl.ScoredAnswer(type="style", answer=answer, prediction=text) for answer, text in both]
+    [style] = cl.score_answers(rows)
+    assert (style.scores, style.unreadable) == ({"Accuracy": pytest.approx(2 / 3)}, 1)
+    [mixed] = cl.score_answers([*rows, cl.ScoredAnswer(type="style", answer="red", prediction="red")])
+    assert mixed.scores == {"Accuracy": 0.5}

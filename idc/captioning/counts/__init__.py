@@ -47,12 +47,19 @@ _VEHICLES = frozenset(
 _ASPECTS: dict[str | None, Kind] = {
     "position": "layout", "spacing": "layout", "colour": "colour", "background": "colour", "font size": "style",
     "font weight": "style", "letter spacing": "style", "line height": "style", "border": "style", "corners": "style",
-    "opacity": "style",
+    "opacity": "style", "picture": "images",
 }  # fmt: skip
 """Kinds of the aspects of elements of drawn images; of words, and of what is new or gone, it is that of the claim."""
+_NAMELESS = ("object", "region", "line")
+"""Names of what was not recognised on a photograph."""
 _PRESETS = Path(__file__).parent
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(%|px)")
-_STAMP = re.compile(r"\d{1,4}(?:[:.\-/]\d{1,4}){1,5}Z?|[AaPp]\.?[Mm]\.?")
+_CLOCK = r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d{1,3})?)?Z?"
+_STAMP = re.compile(
+    rf"(?:(?:\d{{4}}([-./])\d{{1,2}}\1\d{{1,2}}|\d{{1,2}}([-./])\d{{1,2}}\2(?:\d{{4}}|\d\d))(?:T?{_CLOCK})?|{_CLOCK})?"
+    r"(?:[AaPp]\.?[Mm]\.?)?"
+)
+"""Dates of three parts, times of day, or both read as one word; 1204.50 and 1.2.3 are none."""
 _NUMBER = re.compile(r"[-+−±(]*[$€£¥#]?\d[\d.,' ]*[%)€$kKMx°]*")
 
 
@@ -92,6 +99,10 @@ class Counts:
             heights.append(bottom - top)
         area = max(width * height for width, height in zip(widths, heights, strict=True))
         return max(*widths, *heights) >= self.side and area >= self.share * size[0] * size[1]
+
+    def may_have(self, claim: Claim) -> bool:
+        """Whether a claim that does not count is about a thing without a sure name, which may be one that does."""
+        return claim.object in _NAMELESS and bool(self.classes or self.kinds & {"people", "vehicles"})
 
     def prompt(self) -> str:
         """A paragraph for the prompt of a model."""
@@ -156,6 +167,8 @@ def presets() -> dict[str, CountsConfig]:
 def kind_of(claim: Claim, drawn: bool = False) -> Kind:
     """The kind of a claim of ``objects``. ``drawn``: about drawn images, of which elements are compared: one that moved
     is of the layout, and one that changed has other colours or another style. On a photograph it may be any thing."""
+    if drawn and claim.object == "line" and claim.kind in ("appeared", "gone"):
+        return "objects"
     if drawn and claim.aspect in _ASPECTS:
         return _ASPECTS[claim.aspect]
     if drawn and claim.kind == "moved":
@@ -203,10 +216,10 @@ def left_out_sentence(
 
 
 def _kind_of_words(claim: Claim) -> Kind:
-    before, after = (set((text or "").split()) for text in (claim.before, claim.after))
+    before, after = ({word.strip(",;") for word in (text or "").split()} for text in (claim.before, claim.after))
     changed = before ^ after
     if not changed:
         return "words"
     if all(_STAMP.fullmatch(word) for word in changed):
         return "timestamps"
-    return "numbers" if all(_NUMBER.fullmatch(word) for word in changed) else "words"
+    return "numbers" if all(_NUMBER.fullmatch(word) or _STAMP.fullmatch(word) for word in changed) else "words"

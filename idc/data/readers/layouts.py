@@ -20,6 +20,7 @@ from idc.data.images import IMAGE_SUFFIXES
 from idc.data.object_store import StorageError, first_look
 from idc.data.readers.annotations import Annotations
 from idc.data.readers.folder import role_and_key
+from idc.data.readers.question_sets import CHECKLISTS
 from idc.data.store import MANIFEST
 
 _HEAD = 64 * 1024
@@ -148,6 +149,8 @@ def _official(annotations: Annotations) -> Iterator[Layout]:
         yield Layout("cdvqa", name)
     if name := _split_files(annotations, ("question", "img_id", "answer"), "", "json/", "annotations/"):
         yield Layout("qag360k", name)
+    if name := annotations.find(*CHECKLISTS):
+        yield Layout("vidic", name)
 
 
 def _clevr_change(annotations: Annotations) -> str | None:

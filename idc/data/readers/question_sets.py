@@ -22,6 +22,14 @@ the file names are assumptions, as are the folders ``json/`` and ``annotations/`
 its images. Question ids may repeat between splits. The masks belong to questions and not to the pair, so only their
 names are kept.
 
+**ViDiC-1K** (Wu et al. 2025), pairs of videos with a checklist of yes and no::
+
+    checklist/checklist.json            [{"index", "video1_path": "data/x/104_src.mp4", "video2_path",
+                                          "structured_analysis": {"Similarities": [...], "Differences": [...]}}, ...]
+    data/x/104_src.png                  a frame of each video, an image of its name; no video is read
+
+An item has ``class`` (subject, camera, ...), ``question`` and ``correct_answer``.
+
 All questions of a pair are in ``meta["questions"]`` as ``{"question", "type", "answer", "id"}``, in QAG-360K also
 ``"mask"``.
 """
@@ -30,11 +38,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import PurePosixPath
+from posixpath import splitext
 from typing import Any
 
 from idc.data.config import Format, ImportConfig
 from idc.data.readers.annotations import Annotations, ReadPairs, Row
 
+CHECKLISTS = tuple(
+    folder + name for folder in ("checklist/", "") for name in ("checklist.json", "checklist_final.json")
+)
+"""Where ViDiC's checklist may be; the second one names finer categories."""
+SECTIONS = ("Similarities", "Differences")
+"""Its parts: what must not be said to differ, and what must."""
 _PARTS = {"Train": "train", "Val": "val", "Test": "test", "Test2": "test"}
 
 
@@ -129,4 +144,42 @@ def read_qag360k(annotations: Annotations, config: ImportConfig) -> Iterable[Row
     return pairs.values()
 
 
-READERS: dict[Format, ReadPairs] = {"cdvqa": read_cdvqa, "qag360k": read_qag360k}
+def read_vidic(annotations: Annotations, config: ImportConfig) -> Iterable[Row]:
+    """The pairs of the checklist, all of the test split."""
+    name = annotations.need(*CHECKLISTS)
+    pairs: list[Row] = []
+    for position, record in annotations.records(name):
+        number, first, second = (
+            annotations.name_in(position, record, key) for key in ("index", "video1_path", "video2_path")
+        )
+        items = record.get("structured_analysis")
+        if number is None or first is None or second is None or not isinstance(items, dict):
+            annotations.reject(position, "bad row: it has no structured_analysis")
+            continue
+        questions: list[dict[str, Any]] = []
+        for section in SECTIONS:
+            for at, item in enumerate(items.get(section) or ()):
+                ident, item = f"{section}/{at}", item if isinstance(item, dict) else {}
+                question, kind, answer = (
+                    annotations.name_in(f"{position}/{ident}", item, key)
+                    for key in ("question", "class", "correct_answer")
+                )
+                if question is not None and kind is not None and answer is not None:
+                    questions.append({"question": question, "type": kind, "answer": answer.lower(), "id": ident})
+        frames = ([splitext(video)[0] + suffix for suffix in (".png", ".jpg")]
+                  for video in (first, second))  # fmt: skip
+        pairs.append(
+            {
+                "pair_id": number,
+                **dict(zip(("before", "after"), frames, strict=True)),
+                "captions": [],
+                "split": "test",
+                "source": f"ViDiC/{number}",
+                "rows": len(questions),
+                "meta": {"videos": [first, second], "questions": questions},
+            }
+        )
+    return pairs
+
+
+READERS: dict[Format, ReadPairs] = {"cdvqa": read_cdvqa, "qag360k": read_qag360k, "vidic": read_vidic}

@@ -58,7 +58,7 @@ _PICTURES, _PICTURE = 3, 96
 """Number of the claims about a screen of which a picture is looked at, and its shortest side."""
 _MOSTLY_CHANGED = 0.6
 """Share of the box of an object that is the same below which the rest of the box has changed: it does not fill it."""
-_VERSION = 5
+_VERSION = 6
 """Incremented when the same pairs would get other captions: results are stored by the artifact's contents."""
 _NAMELESS = (*UNNAMED, OBJECT, PICTURE, WORDS)
 _HIDDEN = "positions differ, and a change cannot be told from what the other view hides"
@@ -155,6 +155,7 @@ class ObjectsCaptioner(Captioner):
                         other,
                         box_before=other.box_before and shifted_box(other.box_before, *boxes[0][:2]),
                         box_after=other.box_after and shifted_box(other.box_after, *boxes[1][:2]),
+                        text=f"In the picture {claim.where}: {other.text}",
                     )
                     for other in named
                 ]
@@ -199,12 +200,13 @@ class ObjectsCaptioner(Captioner):
             regions = region_claims(pair, range(len(pair.regions)))
         else:
             regions = [] if comparison.moved else region_claims(pair, other_regions(pair, boxes), named.stayed)
+        explained = named.complete and not pair.unexplained(boxes)
         claims, left_out = counted([*named.claims, *words, *regions], counts, after.shape)
+        claims = [replace(claim, text=sentence_of([claim], explained)) for claim in claims]
         if self._detector is None and not left_out:
             sentences = [region_sentence(pair.regions, comparison)] if pair.regions or not words else []
             text = " ".join([*sentences, sentence_of(words, explained=False)] if words else sentences)
         elif claims:
-            explained = named.complete and not pair.unexplained(boxes)
             text = f"{sentence_of(claims, explained)}{look_sentence(comparison)}"
         else:
             text = unchanged_sentence("Nothing" if counts is None else "Nothing that counts", comparison)
@@ -214,6 +216,8 @@ class ObjectsCaptioner(Captioner):
         text = " ".join(filter(None, [text, view, left_out_sentence(left_out, others, counts)]))
         confidence = min((claim.confidence for claim in claims), default=1 / (1 + ratio))
         doubt = _HIDDEN if (comparison.moved or "camera" in others) and not (self._detector and claims) else None
+        if counts is not None and not claims and any(map(counts.may_have, left_out)):
+            doubt = doubt or "what changed has no sure name, and may be one that counts"
         return Description(
             (Candidate(text, math.log(max(confidence, 1e-6))),),
             change_map=values, regions=tuple(pair.regions), claims=tuple(claims), objects_text=text, doubt=doubt,

@@ -34,11 +34,12 @@ from idc.systems.objects.screen_pair import (
     measured,
     moved_claim,
     one_sided,
+    own_clause,
     quoted_words,
     way_of,
     with_words,
 )
-from idc.systems.objects.wording import colour_of, sampled, where_of, with_article
+from idc.systems.objects.wording import as_sentence, colour_of, sampled, where_of, with_article
 
 IDENTICAL = "The two images are identical."
 ONLY_RENDERING = "No visible change: the images are the same up to anti-aliasing and compression."
@@ -125,9 +126,14 @@ def exact_changes(
     change_map = canvas.over_after(np.where(different, 0.25 + 0.75 * distance, 0))
     for claim, _ in texts.changed if texts else ():
         change_map[slices_of(claim.box_after or claim.box_before or (0, 0, 0, 0))] = 1
-    findings, shown = dict(placed), [entry for entry in said if entry[1] and entry[0] not in left_out]
+    findings, shown = dict(placed), [entry for entry in said if entry[0] not in left_out]
+    if left_out and not any(", and " in clause or " with the words " in clause for _, clause in shown):
+        shown = [(claim, clause or own_clause(claim)) for claim, clause in shown]  # else said with its cause
+    shown = [entry for entry in shown if entry[1]]
     clauses = [_with_name(pair, findings.get(claim), clause) for claim, clause in shown[:_NAMED]]
-    clauses += [clause for _, clause in shown[_NAMED:]]
+    clauses += [clause.replace("{}", f"the part {claim.where}") for claim, clause in shown[_NAMED:]]
+    texts_of = {claim: as_sentence(clause) for (claim, _), clause in zip(shown, clauses, strict=True)}
+    claims = [replace(claim, text=texts_of.get(claim)) for claim in claims]
     sentence = _sentence(clauses, len(elements) - listed)
     if left_out:
         rest = left_out_sentence(left_out, [], counts, drawn=True)
@@ -444,4 +450,4 @@ def _sentence(clauses: list[str], unlisted: int) -> str:
         return f"The images differ in {unlisted} parts, which are not listed."
     if more := len(clauses[_NAMED:]) + unlisted:
         text += f"; and {more} more" + (f", of which {unlisted} are not listed" if unlisted else "")
-    return f"{text[:1].upper()}{text[1:]}."
+    return as_sentence(text)

@@ -14,6 +14,7 @@ from difflib import SequenceMatcher
 import numpy as np
 
 from idc.captioning.contract import Claim, ClaimKind
+from idc.systems.objects.canvas import is_flat
 from idc.systems.objects.geometry import around_all, box_area, boxes_overlap, shifted_box, slices_of
 from idc.systems.objects.marks import (
     Explanation,
@@ -50,6 +51,8 @@ from idc.systems.objects.wording import MIXED, colour_of, sampled, with_article,
 
 CAUSES = ("font size", "font weight", "letter spacing", "line height")
 """Aspects of texts after which their words may be on other lines, and what follows elsewhere."""
+_PICTURE = 32
+"""Shorter side, in pixels, of the smallest picture that is told from something drawn."""
 _LIGHTER = 8
 """Grey levels by which parts of many colours became lighter or darker."""
 _UNDONE = 0.12
@@ -245,7 +248,9 @@ def _look(
             return Finding(claim_of(element, "region", Explanation("background", "", *gradients)), change)
         names: tuple[str | None, str | None]
         names, change = (names_of(first, second), "changed from {} to {}") if plain else _shades(*parts)
-        explanation = Explanation("background" if background else "colour", "", *names)
+        shown = [image[slices_of(element.box)] for image in pair.images]
+        is_picture = not plain and min(shown[0].shape[:2]) >= _PICTURE and not any(map(is_flat, shown))
+        explanation = Explanation("background" if background else "picture" if is_picture else "colour", "", *names)
         return Finding(claim_of(element, "region", explanation), f"{of}{{}} {change.format(*names)}")
     present = colours[was_ground]
     colour: str | None = present.name if present.share >= PLAIN else None

@@ -27,7 +27,7 @@ from idc.systems.objects.marks import Explanation, Marks, marks_of, runs_of
 from idc.systems.objects.pixel_changes import Move
 from idc.systems.objects.reading import DrawnWords, Word, WordReader
 from idc.systems.objects.recolouring import Colour, main_colour
-from idc.systems.objects.wording import quoted
+from idc.systems.objects.wording import quoted, words_clause
 
 MOST_QUOTED = 12
 """Words of a strip, row or area that are quoted."""
@@ -257,6 +257,14 @@ def way_of(dx: int, dy: int) -> str:
     """ "moved right by 12 px"."""
     directions = [(abs(dx), "right" if dx > 0 else "left"), (abs(dy), "down" if dy > 0 else "up")]
     return "moved " + " and ".join(f"{direction} by {length} px" for length, direction in directions if length)
+
+
+def own_clause(claim: Claim) -> str:
+    """The clause on what else is said with its cause: what that moved, or the words in it."""
+    if claim.kind != "moved" or claim.box_before is None or claim.box_after is None:
+        return words_clause(claim)
+    by = np.subtract(claim.box_after[:2], claim.box_before[:2]).tolist()
+    return f"{{}} {way_of(*by)}" if any(by) else ""
 
 
 def is_line(box: PixelBox, scale: int = 1) -> bool:

@@ -218,8 +218,11 @@ def sentence_of(claims: Sequence[Claim], explained: bool) -> str:
     unnamed = [claim for claim in claims if claim.object in UNNAMED]
     if (room := _CLAUSES - len(clauses)) > 0:
         clauses += _unnamed_clauses(unnamed, room, named=bool(clauses))
-    text = "; ".join(clauses[:_CLAUSES])
-    return f"{text[:1].upper()}{text[1:]}."
+    return as_sentence("; ".join(clauses[:_CLAUSES]))
+
+
+def as_sentence(clause: str) -> str:
+    return f"{clause[:1].upper()}{clause[1:]}."
 
 
 def _clause(claim: Claim, explained: bool) -> str:

@@ -130,6 +130,41 @@ def test_qag360k(tmp_path: Path) -> None:
     assert any("extra.json" in note for note in manifest.extra["notes"])
 
 
+def vidic(folder: Path, **sections: Any) -> Path:
+    """Two pairs of videos with a frame each, as the set's own checklist has them."""
+    item = {"class": "subject", "question": "Does B show two people?", "correct_answer": "Yes", "answer": ""}
+    same = {"class": "style", "question": "Is the style different?", "correct_answer": "no", "answer": ""}
+    analysis = {"Similarities": [same], "Differences": [item, item], **sections}
+    rows = [
+        {"index": n, "video1_path": f"data/add/{n}_src.mp4", "video2_path": f"data/add/{n}_tgt.mp4",
+         "structured_analysis": analysis} for n in range(2)
+    ]  # fmt: skip
+    frames = {f"data/add/{n}_{side}.{('png', 'jpg')[n]}": 10 * n + (side == "tgt") for n in range(2)
+              for side in ("src", "tgt")}  # fmt: skip
+    return put(folder, {"checklist/checklist.json": json.dumps(rows), **frames})
+
+
+def test_vidic(tmp_path: Path) -> None:
+    assert find_layout(str(vidic(tmp_path / "in"))).format == "vidic"
+    manifest = prepare(tmp_path / "in", tmp_path / "out", "vidic")
+    assert found(tmp_path / "out") == {"0": ("test", 0, 1, []), "1": ("test", 10, 11, [])}
+    style = {"question": "Is the style different?", "type": "style", "answer": "no", "id": "Similarities/0"}
+    people = {"question": "Does B show two people?", "type": "subject", "answer": "yes"}
+    asked = [style, people | {"id": "Differences/0"}, people | {"id": "Differences/1"}]
+    assert questions_of(tmp_path / "out") == {"0": asked, "1": asked}
+    assert manifest.extra["counts"]["test"]["rows"] == 6
+    for image in (tmp_path / "in" / "data").rglob("*.*"):
+        image.unlink()
+    vidic_text = (tmp_path / "in/checklist/checklist.json").read_text()
+    damaged = vidic_text.replace('"class": "style", ', "", 1).replace('"video1_path": "data/add/1_src.mp4", ', "")
+    (tmp_path / "in/checklist/checklist.json").write_text(damaged)
+    assert not prepare(tmp_path / "in", tmp_path / "alone", "vidic").has_images
+    assert {reject.row_id: reject.code for reject in read_rejects(tmp_path / "alone")} == {
+        "checklist/checklist.json:0/Similarities/0": "bad row", "checklist/checklist.json:1": "bad row",
+    }  # fmt: skip
+    assert [item["id"] for item in questions_of(tmp_path / "alone")["0"]] == ["Differences/0", "Differences/1"]
+
+
 def test_diffspot(tmp_path: Path) -> None:
     """The columns of its data card; 28 of its rows call the difficulty of an unchanged pair unknown."""
     import pyarrow as pa

@@ -32,7 +32,9 @@ def test_damage_is_reported_row_by_row(name: str, tmp_path: Path) -> None:
     check_damaged(OFFICIAL[name](), tmp_path)
 
 
-@pytest.mark.parametrize("format", sorted({*(make().format for make in OFFICIAL.values()), "cdvqa", "qag360k"}))
+@pytest.mark.parametrize(
+    "format", sorted({*(make().format for make in OFFICIAL.values()), "cdvqa", "qag360k", "vidic"})
+)
 def test_another_folder_is_refused(format: str, tmp_path: Path) -> None:
     put(tmp_path / "in", {"x.png": 1, "notes.md": "x"})
     with pytest.raises(ValueError, match="layout"):
