@@ -214,7 +214,7 @@ def sentence_of(claims: Sequence[Claim], explained: bool) -> str:
             "gone": else they may also have come from, or be at, another place.
     """
     named = sorted((claim for claim in claims if claim.object not in UNNAMED), key=_matters)
-    clauses = [_clause(claim, explained) for claim in named]
+    clauses = list(dict.fromkeys(_clause(claim, explained) for claim in named))
     unnamed = [claim for claim in claims if claim.object in UNNAMED]
     if (room := _CLAUSES - len(clauses)) > 0:
         clauses += _unnamed_clauses(unnamed, room, named=bool(clauses))

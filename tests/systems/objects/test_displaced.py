@@ -68,7 +68,7 @@ def test_clauses_of_things_that_moved() -> None:
         return Claim("moved", name, 1, where, (0, 0, 9, 9), (3, 0, 12, 9), 1.0, aspect="position")
 
     person, region = moved("person", "on the left"), moved("region", "at the top")
-    assert sentence_of([person], explained=True) == "The person on the left moved."
+    assert sentence_of([person, person], explained=True) == "The person on the left moved.", "two of one place"
     assert (
         sentence_of([region, person], explained=False)
         == "The person on the left moved; something else at the top moved."
