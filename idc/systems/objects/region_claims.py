@@ -56,7 +56,7 @@ def region_claims(pair: ComparedPair, indices: Iterable[int], stayed: Sequence[I
         at = min(inside, key=lambda item: box_area(item.place), default=None)
         small = at is not None and box_area(at.place) <= _MOST * math.prod(pair.size_after)
         where = f"at the {at.name} {pair.where([at])}" if at and small and not around else region.position
-        if moved and at and small and moves(at.name):
+        if moved and at and moves(at.name):
             name, where = at.name, pair.where([at])
             if any(claim.object == name and claim.where == where for claim in result):
                 continue  # other parts of the same one

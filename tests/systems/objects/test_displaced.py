@@ -89,3 +89,12 @@ def test_a_page_that_was_scanned_again_is_turned_and_nothing_on_it_is_another_wo
     assert f"The image after is turned by {abs(degrees)} degrees to the {side}." in description.best.caption
     assert description.verdict == "unsure"
     assert not description.claims
+
+
+def test_a_person_who_turned_the_head_moved() -> None:
+    before = PICTURES["astronaut"]
+    rows, columns = np.mgrid[0 : before.shape[0], 0 : before.shape[1]].astype(np.float32)
+    bump = 24 * np.exp(-(((columns - 225) / 50) ** 2) - ((rows - 130) / 60) ** 2)
+    after = cv2.remap(before, columns + bump, rows, cv2.INTER_LINEAR)
+    [description] = ObjectsCaptioner(ObjectsConfig(mode="photographs", text=False)).describe([before], [after])
+    assert description.best.caption == "The person over most of it moved."
