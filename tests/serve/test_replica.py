@@ -429,9 +429,13 @@ async def test_health_watches_decoding() -> None:
     replica._decoders = Decoders(1, 1000)
     replica._batcher = replica._alone = Batcher(lambda key, items: [], 1)
     await replica.check_health()
+    there = {*psutil.Process().children()}
     hung = asyncio.create_task(replica._decoders.pair(SLOW))
-    await happens(lambda: replica._decoders.running_since is not None)
-    await asyncio.sleep(2 * replica._config.limits.timeout_s)
+    await happens(lambda: {*psutil.Process().children()} - there)
+    [decoder] = {*psutil.Process().children()} - there
+    decoder.suspend()
+    latest = asyncio.get_running_loop().time() + 2 * replica._config.limits.timeout_s
+    await happens(lambda: asyncio.get_running_loop().time() > latest)
     with pytest.raises(RuntimeError, match="decoding has been running"):
         await replica.check_health()
     hung.cancel()
