@@ -43,6 +43,7 @@ from idc.systems.objects.wording import (
     PICTURE,
     UNNAMED,
     WORDS,
+    crop_sentence,
     look_sentence,
     region_sentence,
     sentence_of,
@@ -125,7 +126,8 @@ class ObjectsCaptioner(Captioner):
                 cv2.resize(region_of_interest.astype(np.uint8), second.shape[1::-1], interpolation=cv2.INTER_NEAREST)
                 > 0
             )
-        description = self._of_photographs(first, second, region_of_interest, options, gain / other_gain)
+        sizes = before.shape, after.shape
+        description = self._of_photographs(first, second, region_of_interest, options, gain / other_gain, sizes)
         factors = [
             np.divide(full.shape[:2][::-1] * 2, small.shape[:2][::-1] * 2)
             for full, small in ((before, first), (after, second))
@@ -147,7 +149,8 @@ class ObjectsCaptioner(Captioner):
             parts = [image[slices_of(box)] for image, box in zip((before, after), boxes, strict=True)]
             if min(*parts[0].shape[:2], *parts[1].shape[:2]) < _PICTURE or any(map(is_flat, parts)):
                 continue
-            inside = self._of_photographs(parts[0], parts[1], None, SearchOptions(counts=counts), brightened=1.0)
+            sizes = parts[0].shape, parts[1].shape
+            inside = self._of_photographs(parts[0], parts[1], None, SearchOptions(counts=counts), 1.0, sizes)
             named = [other for other in inside.claims or () if other.object not in _NAMELESS]
             if named:
                 claims += [
@@ -170,18 +173,21 @@ class ObjectsCaptioner(Captioner):
         region_of_interest: np.ndarray | None,
         options: SearchOptions,
         brightened: float,
+        sizes: tuple[tuple[int, ...], tuple[int, ...]],
     ) -> Description:
-        """``brightened``: by how much more the image before is (:func:`exposed`)."""
+        """``brightened``: by how much more the image before is (:func:`exposed`); ``sizes`` (height, width, 3) before
+        both were reduced."""
         comparison = compare(before, after, region_of_interest)
         comparison = comparison._replace(light=comparison.light * brightened)
         ratio = float(comparison.difference.max()) / comparison.threshold
         values = comparison.difference / (comparison.difference + comparison.threshold) if options.change_map else None
-        counts, others = options.counts, _other_differences(comparison)
+        view = crop_sentence(comparison.warp, (before.shape, after.shape), sizes) or view_sentence(comparison.view)
+        counts, others = options.counts, _other_differences(comparison, view)
         if counts is not None and "light" not in counts.kinds:
             comparison = comparison._replace(light=1.0, sharpness=1.0, noise=(0.0, 0.0), shaded=False)
         if colours := other_colours(comparison.before, comparison.after):
             return _of_picture(*colours, before.shape, after.shape, values, counts)
-        view = view_sentence(comparison.view) if counts is None or "camera" in counts.kinds else ""
+        view = "" if counts is not None and "camera" not in counts.kinds else view
         if not comparison.comparable:
             text = f"{view} What changed in it cannot be told." if view else INCOMPARABLE
             return _undecided(text, values, "the two images are not comparable")
@@ -229,10 +235,10 @@ def _undecided(text: str, change_map: np.ndarray | None, doubt: str) -> Descript
     return Description(best, change_map=change_map, regions=(), claims=(), objects_text=text, doubt=doubt)
 
 
-def _other_differences(comparison: Comparison) -> list[Kind]:
+def _other_differences(comparison: Comparison, view: str) -> list[Kind]:
     """Kinds of differences besides claims: of light and view."""
     light: list[Kind] = ["light"] if look_sentence(comparison) or comparison.shaded else []
-    return [*light, *(["camera"] if view_sentence(comparison.view) else [])]  # type: ignore[list-item]
+    return [*light, *(["camera"] if view else [])]  # type: ignore[list-item]
 
 
 def _of_picture(

@@ -18,6 +18,8 @@ _STRAIGHT, _TILTED, _ZOOMED = 5.0, 3.0, 1.2
 """Degrees from a quarter turn up to which it is one, degrees from which a view is turned, and ratio of sizes from which
 it is a part of the other."""
 _TURNS = ("by a quarter to the left", "upside down", "by a quarter to the right")
+_SAME_SCALE = 0.01
+"""Ratio of scales, less 1, up to which an image is not resized."""
 _BLURRED = 0.65
 """Ratio of sharpness below which an image is blurred: 0.7 at half the resolution. No one of 150 real pairs is below."""
 _NOISY, _NOISIER = 0.02, 3.0
@@ -83,6 +85,25 @@ def view_sentence(view: CameraView | None) -> str:
     if view.zoom < 1 / _ZOOMED:
         return f"The view before is a part of the one after, which is {1 / view.zoom:.1f} times as wide."
     return ""
+
+
+def crop_sentence(warp: np.ndarray, reduced: Sequence[tuple[int, ...]], sizes: Sequence[tuple[int, ...]]) -> str:
+    """Which of two images is a part of the other, at its scale; else empty.
+
+    Args:
+        warp: as :attr:`idc.systems.objects.comparison.Comparison.warp`, of the reduced images.
+        reduced, sizes: (height, width) of the image before and after, reduced and as they are.
+    """
+    before, after = (np.array(size[1::-1]) for size in sizes)
+    factors = [size[1] / other[1] for size, other in zip(sizes, reduced, strict=True)]
+    scales, first = np.diag(warp)[:2] / warp[2, 2] * factors[0] / factors[1], warp[:2, 2] / warp[2, 2] * factors[0]
+    off = np.where(before == after, _SAME_SCALE, abs(before / after - 1) / 4)
+    if (before == after).all() or (np.abs(scales - 1) > off).any():
+        return ""
+    outside = *first, *(before - after - first)  # columns and rows of the image before that the one after lacks
+    if min(outside) >= -1:
+        return "The image after is a part of the one before."
+    return "The image before is a part of the one after." if max(outside) <= 1 else ""
 
 
 def unchanged_sentence(subject: str, comparison: Comparison) -> str:

@@ -172,3 +172,45 @@ def test_of_every_picture_it_is_said_that_it_is_blurred_or_noisy(change: Change,
         assert look_sentence(compare(picture, change(picture))).strip() == words, name
     for name in ("astronaut", "table_00000"):
         assert look_sentence(compare(change(PICTURES[name]), PICTURES[name])).strip() == OTHER_WAY.get(words, ""), name
+
+
+def trimmed(image: np.ndarray) -> np.ndarray:
+    height, width = image.shape[:2]
+    return image[height // 20 : -(height // 12), width // 15 : -(width // 10)]
+
+
+def framed(image: np.ndarray) -> np.ndarray:
+    return cv2.copyMakeBorder(image, 15, 15, 20, 10, cv2.BORDER_CONSTANT, value=(255, 255, 255))
+
+
+CROPS: dict[str, tuple[Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], str, int]] = {
+    "trimmed": (lambda image: (image, trimmed(image)), "The image after is a part of the one before.", 20),
+    "framed": (lambda image: (image, framed(image)), "The image before is a part of the one after.", 20),
+    "a large one": (
+        lambda image: (large := cv2.resize(image, None, fx=4, fy=4), trimmed(large)),
+        "The image after is a part of the one before.", 18,
+    ),
+    "resized": (lambda image: (image, cv2.resize(image, None, fx=0.97, fy=0.97)), "", 26),
+    "each has its own edge": (lambda image: (image[:-40], image[:, 40:]), "", 26),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", CROPS)
+def test_of_most_pictures_it_is_said_which_is_a_part_of_the_other(kind: str) -> None:
+    """And of none the other way round, or that it is where it is not."""
+    change, words, least = CROPS[kind]
+    captioner = ObjectsCaptioner(ObjectsConfig(text=False, detector="none", mode="photographs"))
+    captions = [
+        captioner.describe([before], [after])[0].best.caption for before, after in map(change, PICTURES.values())
+    ]
+    said = [re.findall(r"The image (?:before|after) is a part of .*?\.", caption) for caption in captions]
+    assert [words] * bool(words) in said
+    assert all(each in ([], [words]) for each in said)
+    assert sum(each == [words] * bool(words) for each in said) >= least
+
+
+def test_a_picture_that_was_cut_is_a_part_of_the_one_before() -> None:
+    [description] = ObjectsCaptioner(ObjectsConfig(text=False)).describe([BEFORE], [trimmed(BEFORE)])
+    assert description.best.caption == "Nothing changed. The image after is a part of the one before."
+    assert description.verdict == "unsure"
