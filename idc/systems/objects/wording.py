@@ -19,7 +19,7 @@ _STRAIGHT, _TILTED, _ZOOMED = 5.0, 3.0, 1.2
 it is a part of the other."""
 _TURNS = ("by a quarter to the left", "upside down", "by a quarter to the right")
 _SAME_SCALE = 0.01
-"""Ratio of scales, less 1, up to which an image is not resized."""
+"""Ratio of scales, less 1, up to which an image is not resized, and of sizes up to which none is a part."""
 _BLURRED = 0.65
 """Ratio of sharpness below which an image is blurred: 0.7 at half the resolution. No one of 150 real pairs is below."""
 _NOISY, _NOISIER = 0.02, 3.0
@@ -97,8 +97,9 @@ def crop_sentence(warp: np.ndarray, reduced: Sequence[tuple[int, ...]], sizes: S
     before, after = (np.array(size[1::-1]) for size in sizes)
     factors = [size[1] / other[1] for size, other in zip(sizes, reduced, strict=True)]
     scales, first = np.diag(warp)[:2] / warp[2, 2] * factors[0] / factors[1], warp[:2, 2] / warp[2, 2] * factors[0]
-    off = np.where(before == after, _SAME_SCALE, abs(before / after - 1) / 4)
-    if (before == after).all() or (np.abs(scales - 1) > off).any():
+    ratio = abs(before / after - 1)
+    off = np.where(before == after, _SAME_SCALE, ratio / 4)
+    if (ratio < _SAME_SCALE).all() or (np.abs(scales - 1) > off).any():
         return ""
     outside = *first, *(before - after - first)  # columns and rows of the image before that the one after lacks
     if min(outside) >= -1:
