@@ -7,6 +7,7 @@ Images are uint8 RGB (H, W, 3); boxes are (left, top, right, bottom), right and 
 
 from __future__ import annotations
 
+import math
 from difflib import SequenceMatcher
 from itertools import product, zip_longest
 from typing import NamedTuple
@@ -76,6 +77,11 @@ class PairCanvas(NamedTuple):
     left_out: int
     equal: float
 
+    @property
+    def pixels(self) -> int:
+        """Number of pixels of the image before."""
+        return math.prod(self.sizes[0])
+
     def on(self, side: int, box: PixelBox) -> PixelBox:
         """A box of the canvas on the image before (``side`` 0) or after (1); empty where it has nothing there."""
         ends = []
@@ -127,7 +133,7 @@ def exact_canvas(
         return None
     canvas = canvas_of(before, after)  # whatever counts: what does not is made equal, and would decide
     alike = drawn or canvas.equal >= _EQUAL or (few and canvas.repainted.colours)
-    if not alike or is_lossy(canvas.repainted.before, canvas.after):
+    if not alike or is_lossy(canvas.repainted.before, canvas.after, canvas.pixels):
         return None
     return canvas if region_of_interest is None else canvas_of(before, after, region_of_interest)
 

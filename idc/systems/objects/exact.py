@@ -22,11 +22,12 @@ from idc.systems.objects.explanations import CAUSES, block, explained, faded, fa
 from idc.systems.objects.geometry import PixelBox, around, around_all, box_area, boxes_overlap, pixels_around, slices_of
 from idc.systems.objects.known_words import KnownReader, KnownWords
 from idc.systems.objects.marks import line_height
-from idc.systems.objects.outlines import corners
+from idc.systems.objects.outlines import changed_outlines
 from idc.systems.objects.pixel_changes import Move, clusters_of, different_pixels, largest_channel, unmoved_pixels
 from idc.systems.objects.reading import WordReader, word_key
 from idc.systems.objects.recolouring import RecolouredPixels, codes_of, main_colour, names_of, same_colour
 from idc.systems.objects.screen_pair import (
+    LINE_HEIGHT,
     MOST_QUOTED,
     Element,
     Finding,
@@ -92,22 +93,19 @@ def exact_changes(
     """
     started = time.thread_time()
     repainted = canvas.repainted
-    different = different_pixels(repainted.before, canvas.after)
+    different = different_pixels(repainted.before, canvas.after, canvas.pixels)
     reader = WordReader(read_text) if texts is None else KnownReader(texts.stayed, canvas)
     said = [_strip_claim((before, after)[strip.side], strip, reader) for strip in canvas.strips[:_MOST_LISTED]]
-    labels, boxes = clusters_of(different)
-    still = ScreenPair(canvas, different, labels, (), [], reader)
-    rounded = corners(still, still.elements(boxes)[:_MOST_LISTED])
-    at_corners = np.isin(labels, [number for group, _ in rounded for each in group for number in each.numbers])
-    unmoved, moves, accounted = unmoved_pixels(repainted.before, canvas.after, different & ~at_corners)
+    outlined, at_outlines = changed_outlines(canvas, different, reader)
+    unmoved, moves, accounted = unmoved_pixels(repainted.before, canvas.after, different & ~at_outlines)
     labels, boxes = clusters_of(unmoved)
     pair = ScreenPair(canvas, different, labels, accounted, moves, reader)
     elements = [
         element for element in pair.elements(boxes) if not any(_follows_from(pair, element, move) for move in moves)
     ]
     elements.sort(key=lambda element: -box_area(element.box))
-    described, listed = _findings(pair, elements[:_MOST_LISTED], moves, started + _SECONDS)
-    changes = _recolouring_claims(canvas) + [finding for _, finding in rounded] + described
+    described, listed = _findings(pair, elements[:_MOST_LISTED], moves, outlined, started + _SECONDS)
+    changes = _recolouring_claims(canvas) + described
     changes.sort(key=lambda finding: _rank(finding.claim))
     placed = [(_on_images(finding.claim, canvas), finding) for finding in changes]
     said += [(claim, finding.clause) for claim, finding in placed]
@@ -154,11 +152,11 @@ def exact_changes(
 
 
 def _findings(
-    pair: ScreenPair, elements: list[Element], moves: list[Move], deadline: float
+    pair: ScreenPair, elements: list[Element], moves: list[Move], outlined: list[Finding], deadline: float
 ) -> tuple[list[Finding], int]:
-    """What explains the elements, the largest first, and the moves; and how many elements were looked at until the
-    deadline (:func:`time.thread_time`)."""
-    findings: list[Finding] = []
+    """What explains the elements, the largest first, and the moves, after what was found on outlines; and how many
+    elements were looked at until the deadline (:func:`time.thread_time`)."""
+    findings = list(outlined)
     fades: list[tuple[Element, Finding]] = []
     done: set[Element] = set()
     for element in elements:
@@ -245,7 +243,7 @@ def _recolouring_claims(canvas: PairCanvas) -> list[Finding]:
         groups.setdefault(names_of(colour.before, colour.after), []).append(colour)
     claims = []
     for names, colours in groups.items():
-        share = sum(colour.pixels for colour in colours) / math.prod(canvas.sizes[0])
+        share = sum(colour.pixels for colour in colours) / canvas.pixels
         box = around_all([colour.box for colour in colours])
         clause = f"what was {names[0]}, {100 * share:.0f} % of the picture, became {names[1]}"
         if share >= _WHOLE:
@@ -383,7 +381,10 @@ def _line_height(pair: ScreenPair, moves: list[Move]) -> tuple[Finding, list[Mov
             if abs(expected[0]) < 0.5 or min(abs(move.by[1] - expected[0]) for move in lines) > _ROUNDED:
                 continue
             if all(min(abs(move.by[1] - each) for each in expected) <= _ROUNDED for move in lines):
-                lines += [rest] if parts < count else []  # the last line; nothing follows
+                if parts < count:  # the last line; nothing follows
+                    if rest.after[3] - rest.after[1] > LINE_HEIGHT * pair.scale:
+                        continue
+                    lines.append(rest)
                 boxes = [around_all([getattr(move, side) for move in lines]) for side in ("before", "after")]
                 claim = moved_claim(boxes[0], boxes[1], pair.canvas, "words")
                 spacing = line_height(step)

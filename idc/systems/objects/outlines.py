@@ -6,13 +6,19 @@ Images are uint8 RGB (H, W, 3); boxes are (left, top, right, bottom), right and 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
+from typing import NamedTuple
 
+import cv2
 import numpy as np
 
-from idc.systems.objects.geometry import PixelBox, around, around_all, slices_of
+from idc.systems.objects.canvas import PairCanvas
+from idc.systems.objects.geometry import PixelBox, around, around_all, bounds_of, box_iou, shifted_box, slices_of
 from idc.systems.objects.marks import Explanation
-from idc.systems.objects.recolouring import Colour, main_colour, names_of
+from idc.systems.objects.pixel_changes import clusters_of
+from idc.systems.objects.reading import WordReader
+from idc.systems.objects.recolouring import Colour, codes_of, main_colour, names_of, same_colour
 from idc.systems.objects.screen_pair import (
     ALL,
     STROKE,
@@ -25,6 +31,7 @@ from idc.systems.objects.screen_pair import (
     is_line,
     measured,
 )
+from idc.systems.objects.wording import sampled
 
 _PLAIN_LINE = 0.2
 """The same of a line or border, which may be blended with its ground."""
@@ -40,8 +47,165 @@ at most: what is cut off is at the edges."""
 _JOINED_CORNERS = 0.05
 """Share of a box whose corners meet that differs at least: a circle cuts off a fifth, another rendering little."""
 
+_COLOURS, _COMMON = 10, 0.2
+"""Colours of the different pixels of which rings are looked for, and the share of the pixels that none of them has."""
+_SMALLEST_RING, _THICKEST = 20, 12
+"""Shortest side of a box with a border, in pixels, and the largest thickness of a border."""
+_BLENDED = 0.6
+"""Share of its contrast to the ground by which a pixel of a border may differ from its colour."""
+_STRAIGHT, _SAME_BOX, _SAME_CONTENT = 0.4, 0.6, 0.8
+"""Share of each side along which a border is straight; intersection over union of a box before and after; correlation
+of what is in it."""
 
-def corners(pair: ScreenPair, elements: Sequence[Element]) -> list[tuple[list[Element], Finding]]:
+
+class Ring(NamedTuple):
+    """A border: its outer box, thickness and colour; the mask (h, w) of it in its box."""
+
+    box: PixelBox
+    thickness: int
+    colour: Colour
+    mask: np.ndarray
+
+
+def changed_outlines(canvas: PairCanvas, different: np.ndarray, reader: WordReader) -> tuple[list[Finding], np.ndarray]:
+    """The findings on borders and corners, and the pixels, bool (H, W), that differ for them."""
+    explained_pixels, findings = np.zeros_like(different), []
+    for mask, finding in _borders(ScreenPair(canvas, different, np.zeros(different.shape, int), (), [], reader)):
+        explained_pixels |= mask
+        findings.append(finding)
+    labels, boxes = clusters_of(different & ~explained_pixels)
+    pair = ScreenPair(canvas, different, labels, (), [], reader)
+    for elements, finding in _corners(pair, pair.elements(boxes)):
+        explained_pixels |= np.isin(labels, [number for each in elements for number in each.numbers])
+        findings.append(finding)
+    return findings, explained_pixels
+
+
+def _borders(pair: ScreenPair) -> list[tuple[np.ndarray, Finding]]:
+    """Borders that came, went, or became thicker, thinner or another colour, each with the mask (H, W) of what differs
+    for it, also where the box grew by them."""
+    different, findings = pair.different, []
+    if not different.any():
+        return []
+    window = around(bounds_of(different), 2 * _THICKEST * pair.scale, different.shape)
+    codes = [codes_of(image[slices_of(window)]) for image in pair.images]
+    thin = [code[_is_thin(code, pair.scale) & different[slices_of(window)]] for code in codes]
+    values, counts = np.unique(np.concatenate(thin), return_counts=True)
+    colours = [Colour(int(code)) for code in values[np.argsort(-counts)][:_COLOURS]]
+    sides = [_rings(image, code, window, colours, pair.scale) for image, code in zip(pair.images, codes, strict=True)]
+    pairs: list[tuple[Ring | None, Ring | None]] = []
+    rest = list(sides[0])
+    for ring in sides[1]:
+        near = max(rest, key=lambda other: box_iou(other.box, ring.box), default=None)
+        near = near if near is not None and box_iou(near.box, ring.box) >= _SAME_BOX else None
+        rest = [other for other in rest if other is not near]
+        pairs.append((near, ring))
+    pairs += [(ring, None) for ring in rest]
+    for before, after in pairs:
+        if before is not None and after is not None:
+            if before.thickness == after.thickness and same_colour(before.colour, after.colour):
+                continue
+        elif not _is_new_border(pair, before or after, 1 if before is None else 0, sides):
+            continue
+        mask = np.zeros_like(different)
+        for ring in filter(None, (before, after)):
+            mask[slices_of(ring.box)] |= ring.mask
+        reach = 2 * max(ring.thickness for ring in (before, after) if ring is not None) + 5
+        mask = cv2.dilate(mask.astype(np.uint8), np.ones((reach, reach), np.uint8)) > 0
+        if (mask & different).any():
+            findings.append((mask, _border_finding(pair, before, after)))
+    return findings
+
+
+def _is_thin(codes: np.ndarray, scale: int) -> np.ndarray:
+    """Where codes (H, W) are those of a thin straight line across, bool (H, W)."""
+    length, reach = _SMALLEST_RING * scale // 2, _THICKEST * scale + 1
+    result = np.zeros(codes.shape, bool)
+    padded = np.pad(codes, ((reach, reach), (0, 0)), mode="edge")
+    result[:, :-length] = (codes[:, :-length] == codes[:, length:]) & (
+        codes[:, :-length] == codes[:, length // 2 : -length + length // 2]
+    )
+    return result & (padded[: -2 * reach] != codes) & (padded[2 * reach :] != codes)
+
+
+def _rings(image: np.ndarray, codes: np.ndarray, window: PixelBox, colours: Sequence[Colour], scale: int) -> list[Ring]:
+    """The closed outlines of these colours in a window, with the blends at their corners."""
+    part = image[slices_of(window)]
+    values, counts = np.unique(sampled(codes.ravel()), return_counts=True)
+    frequent = values[np.argsort(-counts)][:_COLOURS]
+    ground = Colour(int(frequent[0]))
+    is_other = np.isin(codes, frequent)
+    rings: list[Ring] = []
+    for colour in colours:
+        contrast = float(np.abs(colour.rgb - ground.rgb).max())
+        low, high = (np.clip(colour.rgb[0] + sign * _BLENDED * contrast, 0, 255) for sign in (-1, 1))
+        near = cv2.inRange(part, low, high)
+        near[is_other & (codes != colour.code)] = 0
+        if not contrast or (near > 0).mean() > _COMMON:
+            continue
+        closed = cv2.dilate(near, np.ones((3, 3), np.uint8))
+        count, labels, stats, _ = cv2.connectedComponentsWithStats(closed, connectivity=4)
+        for number in range(1, count):
+            x, y, width, height = stats[number, :4].tolist()
+            if min(width, height) < _SMALLEST_RING * scale:
+                continue
+            mask = labels[y : y + height, x : x + width] == number
+            if (thickness := _ring_thickness(mask, scale)) > 0:
+                box = shifted_box((x + 1, y + 1, x + width - 1, y + height - 1), *window[:2])
+                ring = Ring(box, thickness, colour, mask[1:-1, 1:-1])
+                if not any(box_iou(box, other.box) >= _SAME_CONTENT for other in rings):
+                    rings.append(ring)
+    return rings
+
+
+def _ring_thickness(mask: np.ndarray, scale: int) -> int:
+    """The thickness of what is a border, dilated by a pixel; 0 if it is none."""
+    _, _, stats, _ = cv2.connectedComponentsWithStats((~mask).astype(np.uint8), connectivity=4)
+    left, top, width, height = stats[1:, :4].T
+    ends = np.stack([left, top, mask.shape[1] - left - width, mask.shape[0] - top - height], axis=1)
+    inside = np.flatnonzero((ends.min(axis=1) >= 3) & (ends.max(axis=1) <= _THICKEST * scale))
+    if not len(inside):
+        return 0
+    margins = ends[inside[0]]
+    thickness = round(float(np.median(margins))) - 2
+    strips = [
+        strip.any(axis=0) for turned in (mask, mask.T) for strip in (turned[: thickness + 2], turned[-thickness - 2 :])
+    ]
+    return thickness if min(float(strip.mean()) for strip in strips) >= _STRAIGHT else 0
+
+
+def _is_new_border(pair: ScreenPair, ring: Ring | None, side: int, sides: Sequence[Sequence[Ring]]) -> bool:
+    """Whether what is in a ring was there without it on the other image."""
+    assert ring is not None
+    moved = any(
+        other.thickness == ring.thickness and same_colour(other.colour, ring.colour)
+        and max(abs(other.mask.shape[axis] - ring.mask.shape[axis]) for axis in (0, 1)) <= 2 * ring.thickness
+        for other in sides[1 - side]
+    )  # fmt: skip
+    other = pair.images[1 - side]
+    if moved or strokes_of(other, ring.box)[0]:
+        return False
+    margin = ring.thickness + 1
+    left, top, right, bottom = ring.box
+    inner = pair.images[side][top + margin : bottom - margin, left + margin : right - margin]
+    reach = 2 * ring.thickness + 2
+    around_it = other[slices_of(around(ring.box, reach, other.shape))]
+    if inner.std(axis=(0, 1)).max() < 1:
+        return bool((codes_of(around_it) == codes_of(inner[:1, :1])[0, 0]).mean() > _SAME_BOX)
+    return float(cv2.matchTemplate(around_it, inner, cv2.TM_CCOEFF_NORMED).max()) >= _SAME_CONTENT
+
+
+def _border_finding(pair: ScreenPair, before: Ring | None, after: Ring | None) -> Finding:
+    boxes = [ring.box for ring in (before, after) if ring is not None]
+    looks = [
+        (0, Colour(0), False) if ring is None else (ring.thickness, ring.colour, False) for ring in (before, after)
+    ]
+    finding = _changed_stroke(Element(boxes[-1], (), pair.canvas.where(boxes[-1])), looks, "border", "{}")
+    claim = finding.claim
+    return finding._replace(claim=replace(claim, box_before=claim.box_before and boxes[0]))
+
+
+def _corners(pair: ScreenPair, elements: Sequence[Element]) -> list[tuple[list[Element], Finding]]:
     """Boxes whose corners alone differ, each with the elements at them: four, two of rounded ends, or a circle."""
     result: list[tuple[list[Element], Finding]] = []
     left = [element for element in elements if not is_line(element.box, pair.scale)][:_MOST_CORNERS]
@@ -107,6 +271,14 @@ def stroke_finding(pair: ScreenPair, element: Element, mask: np.ndarray, thing: 
         was, is_now = empty_sides(pair, element, colours, [grounds_of(image, element, mask) for image in pair.images])
         thickness, other_thickness = 0 if was else 1, 0 if is_now else 1
         colour, other_colour = colours
+    return _changed_stroke(
+        element, [(thickness, colour, dashed), (other_thickness, other_colour, other_dashed)], thing, region
+    )
+
+
+def _changed_stroke(element: Element, looks: Sequence[tuple[int, Colour, bool]], thing: str, region: str) -> Finding:
+    """The finding on a line or border with a thickness (0: none), colour and whether it is broken, before and after."""
+    (thickness, colour, dashed), (other_thickness, other_colour, other_dashed) = looks
     if bool(thickness) != bool(other_thickness):
         is_new = not thickness
         present = (colour, other_colour)[is_new]

@@ -49,6 +49,8 @@ _MARGIN = 12
 """Pixels around what is read."""
 _AT_BORDER = 3
 """Pixels by which boxes of words are not exact."""
+_THINNEST = 100
+"""Largest ratio of the sides of an image that the reader takes: a thinner one becomes nothing when it reduces it."""
 _MOST_EXTENDED = (160, 24)
 """Pixels by which a cluster is extended at most, across and down, to the whole of a word of which a part differs."""
 _SMALLEST_LETTER = 3
@@ -80,6 +82,9 @@ def reads_text() -> bool:
 
 def lines_on(image: np.ndarray) -> list[np.ndarray]:
     """Lines of text, their corners (4, 2) from the top left clockwise."""
+    height, width = image.shape[:2]
+    thinnest = -(-max(height, width) // _THINNEST)
+    image = cv2.copyMakeBorder(image, 0, max(0, thinnest - height), 0, max(0, thinnest - width), cv2.BORDER_REPLICATE)
     result = _reader()(cv2.cvtColor(image, cv2.COLOR_RGB2BGR), use_det=True, use_cls=False, use_rec=False)
     return [] if result.boxes is None else [np.asarray(box, np.float32) for box in result.boxes]
 
