@@ -53,9 +53,11 @@ _SMALLEST_RING, _THICKEST = 20, 12
 """Shortest side of a box with a border, in pixels, and the largest thickness of a border."""
 _BLENDED = 0.6
 """Share of its contrast to the ground by which a pixel of a border may differ from its colour."""
-_STRAIGHT, _SAME_BOX, _SAME_CONTENT = 0.4, 0.6, 0.8
-"""Share of each side along which a border is straight; intersection over union of a box before and after; correlation
-of what is in it."""
+_STRAIGHT, _THICK = 0.5, 0.125
+"""Share of two opposite sides along which a border is straight, and its thickness as a share of the shorter side, which
+those of letters with a hole exceed."""
+_SAME_BOX, _SAME_CONTENT = 0.6, 0.8
+"""Intersection over union of a box before and after; correlation of what is in it."""
 
 
 class Ring(NamedTuple):
@@ -103,7 +105,7 @@ def _borders(pair: ScreenPair) -> list[tuple[np.ndarray, Finding]]:
     pairs += [(ring, None) for ring in rest]
     for before, after in pairs:
         if before is not None and after is not None:
-            if before.thickness == after.thickness and same_colour(before.colour, after.colour):
+            if before.thickness == after.thickness:  # its colour may be that of a part that is fainter
                 continue
         elif not _is_new_border(pair, before or after, 1 if before is None else 0, sides):
             continue
@@ -166,12 +168,11 @@ def _ring_thickness(mask: np.ndarray, scale: int) -> int:
     inside = np.flatnonzero((ends.min(axis=1) >= 3) & (ends.max(axis=1) <= _THICKEST * scale))
     if not len(inside):
         return 0
-    margins = ends[inside[0]]
-    thickness = round(float(np.median(margins))) - 2
-    strips = [
-        strip.any(axis=0) for turned in (mask, mask.T) for strip in (turned[: thickness + 2], turned[-thickness - 2 :])
-    ]
-    return thickness if min(float(strip.mean()) for strip in strips) >= _STRAIGHT else 0
+    margins = ends[inside[0]] - 2
+    thickness = round(float(np.median(margins)))
+    straight = [min(float(turned[0].mean()), float(turned[-1].mean())) for turned in (mask, mask.T)]
+    even = (abs(margins - thickness) <= 1).sum() >= 3 and thickness <= _THICK * min(mask.shape)
+    return thickness if even and max(straight) >= _STRAIGHT else 0
 
 
 def _is_new_border(pair: ScreenPair, ring: Ring | None, side: int, sides: Sequence[Sequence[Ring]]) -> bool:
@@ -192,6 +193,8 @@ def _is_new_border(pair: ScreenPair, ring: Ring | None, side: int, sides: Sequen
     around_it = other[slices_of(around(ring.box, reach, other.shape))]
     if inner.std(axis=(0, 1)).max() < 1:
         return bool((codes_of(around_it) == codes_of(inner[:1, :1])[0, 0]).mean() > _SAME_BOX)
+    if min(np.subtract(around_it.shape[:2], inner.shape[:2])) < 0:  # at the edge of the picture
+        return False
     return float(cv2.matchTemplate(around_it, inner, cv2.TM_CCOEFF_NORMED).max()) >= _SAME_CONTENT
 
 

@@ -62,8 +62,9 @@ _PART = 0.4
 """Share of a cluster's pixels, not moved, above which what moved in it is a part of the change."""
 _SAME = 0.6
 """Share of the pixels of a letter or a thing that must be equal where it is said to have moved."""
-_FOLLOWS, _TRACE, _MOST_FOLLOWING = 0.95, 6, 300
-"""The same of what is left near a move, up to so many pixels from what it covers or uncovers, and how many parts."""
+_FOLLOWS, _INSIDE, _TRACE, _MOST_FOLLOWING = 0.95, 0.2, 32, 300
+"""The same of what is left near a move, the share that must be in the picture on both images, up to so many pixels from
+what the move covers or uncovers, and how many parts."""
 
 
 class Move(NamedTuple):
@@ -242,7 +243,9 @@ def _following(images: tuple[np.ndarray, np.ndarray], left: np.ndarray, moves: S
                     sides[side] |= same
                     outside[side] |= left_it
         shown, gone = ((each & mask).sum(axis=(1, 2)) for each in (sides, outside & ~sides))
-        if min(shown + gone) >= _FOLLOWS * mask.sum() and min(shown) >= mask.sum() / 2:  # partly out of the picture
+        if (
+            min(shown + gone) >= _FOLLOWS * mask.sum() and min(shown) >= _INSIDE * mask.sum()
+        ):  # partly out of the picture
             result[slices_of(box)] |= mask
     return result
 

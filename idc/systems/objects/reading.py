@@ -129,6 +129,8 @@ def _has_wide_gap(patch: np.ndarray, letters: str, centres: np.ndarray, blank: n
     other_lines = ((top == 0) & (bottom < _LINE / 2)) | ((bottom == _LINE) & (top > _LINE / 2))
     ink &= ~other_lines[labels]
     inked = np.flatnonzero(ink.any(axis=0))
+    if not len(inked):  # what was read is in another line
+        return blank
     on_ink = inked[np.abs(inked[:, None] - centres * patch.shape[1]).argmin(axis=0)]
     gaps = np.array([np.diff(inked[(inked >= a) & (inked <= b)], prepend=a).max() for a, b in pairwise(on_ink)])
     least = np.array(
