@@ -19,14 +19,24 @@ from idc.captioning.contract import Candidate, Claim, Description, Region
 from idc.captioning.counts import Counts, counted, left_out_sentence
 from idc.systems.objects.canvas import ExtraStrip, PairCanvas
 from idc.systems.objects.explanations import CAUSES, block, explained, faded, faded_together
-from idc.systems.objects.geometry import PixelBox, around, around_all, box_area, boxes_overlap, pixels_around, slices_of
+from idc.systems.objects.geometry import (
+    PixelBox,
+    around,
+    around_all,
+    box_area,
+    boxes_overlap,
+    pixels_around,
+    shifted_box,
+    slices_of,
+)
 from idc.systems.objects.known_words import KnownReader, KnownWords
-from idc.systems.objects.marks import line_height
+from idc.systems.objects.marks import line_height, moved_by
 from idc.systems.objects.outlines import changed_outlines
 from idc.systems.objects.pixel_changes import Move, clusters_of, different_pixels, largest_channel, unmoved_pixels
 from idc.systems.objects.reading import WordReader, word_key
 from idc.systems.objects.recolouring import RecolouredPixels, codes_of, main_colour, names_of, same_colour
 from idc.systems.objects.screen_pair import (
+    ALL,
     LINE_HEIGHT,
     MOST_QUOTED,
     Element,
@@ -67,6 +77,10 @@ _MOST_LINES, _ROUNDED = 12, 0.75
 """Number of lines of a text of which the spacing is recognised by their moves, which are rounded by so many pixels."""
 _CORNER = 24
 """Largest side, in pixels, of what is left at the corners of a box that grew."""
+_MOST_MARKS = 30
+"""Lines of text that are sought at other positions."""
+_RENDERED = 0.9
+"""Correlation of two renderings of the same content, blurred."""
 _TRACE = 6
 """Pixels that a move may leave at its edges."""
 
@@ -163,6 +177,8 @@ def _findings(
         if element not in done and time.thread_time() < deadline and (fade := faded(pair, element)) is not None:
             fades.append((element, fade))
             done.add(element)
+    carried, moved = _moved_marks(pair, [element for element in elements if element not in done])
+    done.update(moved)
     for group in _blocks(pair, [element for element in elements if element not in done]):
         if len(group) > 1 and time.thread_time() < deadline and (explanation := block(pair, group)) is not None:
             findings += explanation
@@ -172,7 +188,41 @@ def _findings(
             findings += explained(pair, element)
             done.add(element)
     findings = _moved_words(pair, [*findings, *faded_together(pair, fades)])
-    return _with_moves(pair, findings, moves), len(done)
+    # What was rendered in another way, by a part of a pixel, moved as well.
+    boxes = [(each.claim.box_before, each.claim.box_after) for each in findings if _is_move(each)]
+    carried += [_move_of(before, after) for before, after in boxes if before and after]
+    findings = [each for each in findings if not _is_move(each)]
+    return _with_moves(pair, findings, [*moves, *carried]), len(done)
+
+
+def _is_move(finding: Finding) -> bool:
+    return finding.claim.kind == "moved" and finding.claim.object == "region"
+
+
+def _move_of(before: PixelBox, after: PixelBox) -> Move:
+    dx, dy = np.subtract(after[:2], before[:2]).tolist()
+    return Move((dx, dy), before, after)
+
+
+def _moved_marks(pair: ScreenPair, elements: list[Element]) -> tuple[list[Move], list[Element]]:
+    """The same marks in different elements, as moves, and the elements that are nothing else."""
+    lines = [(element, pair.marks(element)) for element in elements if pair.is_marks(element)][:_MOST_MARKS]
+    lines = [(element, (first, second)) for element, (first, second) in lines
+             if first is None or second is None or moved_by(first, second) is None]  # fmt: skip
+    lines.sort(key=lambda line: line[0].box[:2])
+    moves: list[Move] = []
+    done: tuple[set[Element], set[Element]] = set(), set()
+    for (element, (first, _)), (other, (_, second)) in product(lines, lines):
+        if first is None or second is None or element == other or element in done[0] or other in done[1]:
+            continue
+        if moved_by(first, second) is not None:
+            moves.append(_move_of(first.box, second.box))
+            done[0].add(element)
+            done[1].add(other)
+    wholes = [element for element, sides in lines if all(
+        marks is None or element in each for marks, each in zip(sides, done, strict=True)
+    )]  # fmt: skip
+    return moves, [element for element in wholes if element in done[0] | done[1]]
 
 
 def _blocks(pair: ScreenPair, elements: list[Element]) -> list[list[Element]]:
@@ -265,6 +315,8 @@ def _follows_from(pair: ScreenPair, element: Element, move: Move) -> bool:
         return False
     if np.isin(pair.labels[slices_of(box)], element.numbers).sum() <= _TRACE:
         return any(boxes_overlap(around(box, 2, (1 << 20, 1 << 20)), each) for each in (move.before, move.after))
+    if _came_along(pair, element, move):
+        return True
     if pair.stands_alone(element):
         return False
     height, width = pair.labels.shape
@@ -279,6 +331,26 @@ def _follows_from(pair: ScreenPair, element: Element, move: Move) -> bool:
             if all(grounds) or (min(low, end - high) <= abs(length) and False not in grounds):
                 return True
     return False
+
+
+def _came_along(pair: ScreenPair, element: Element, move: Move) -> bool:
+    """Whether what is in the box of an element on either image is plain, or is at the distance of a move on the other
+    one but for another rendering."""
+    seen = False
+    for side, sign in ((0, 1), (1, -1)):
+        part = pair.images[side][slices_of(element.box)]
+        if main_colour(part.reshape(-1, 3)).share >= ALL:
+            continue
+        there = pair.images[1 - side][
+            slices_of(around(shifted_box(element.box, *np.multiply(sign, move.by)), 1, pair.labels.shape))
+        ]
+        if min(np.subtract(there.shape[:2], part.shape[:2])) < 0:
+            return False
+        first, second = (cv2.GaussianBlur(each, (5, 5), 0) for each in (there, part))
+        if cv2.matchTemplate(first, second, cv2.TM_CCOEFF_NORMED).max() < _RENDERED:
+            return False
+        seen = True
+    return seen
 
 
 def _continues(image: np.ndarray, box: PixelBox, mask: np.ndarray) -> bool | None:

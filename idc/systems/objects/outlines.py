@@ -229,7 +229,7 @@ def _at_corners(pair: ScreenPair, elements: Sequence[Element], box: PixelBox) ->
     in the middle."""
     mask = np.isin(pair.labels[slices_of(box)], [number for each in elements for number in each.numbers])
     height, width = mask.shape[0] // 2, mask.shape[1] // 2
-    if not height or not width:
+    if not height or not width or mask[height, [0, -1]].any() or mask[[0, -1], width].any():
         return False
     quarters = [mask[:height, :width], mask[:height, -width:][:, ::-1], mask[-height:, :width][::-1]]
     quarters.append(mask[-height:, -width:][::-1, ::-1])

@@ -62,9 +62,8 @@ _PART = 0.4
 """Share of a cluster's pixels, not moved, above which what moved in it is a part of the change."""
 _SAME = 0.6
 """Share of the pixels of a letter or a thing that must be equal where it is said to have moved."""
-_FOLLOWS, _INSIDE, _TRACE, _MOST_FOLLOWING = 0.95, 0.2, 32, 300
-"""The same of what is left near a move, the share that must be in the picture on both images, up to so many pixels from
-what the move covers or uncovers, and how many parts."""
+_FOLLOWS, _TRACE, _MOST_FOLLOWING = 0.95, 32, 300
+"""The same of what is left near a move, up to so many pixels from what it covers or uncovers, and how many parts."""
 
 
 class Move(NamedTuple):
@@ -243,25 +242,24 @@ def _following(images: tuple[np.ndarray, np.ndarray], left: np.ndarray, moves: S
                     sides[side] |= same
                     outside[side] |= left_it
         shown, gone = ((each & mask).sum(axis=(1, 2)) for each in (sides, outside & ~sides))
-        if (
-            min(shown + gone) >= _FOLLOWS * mask.sum() and min(shown) >= _INSIDE * mask.sum()
-        ):  # partly out of the picture
+        if min(shown + gone) >= _FOLLOWS * mask.sum():
             result[slices_of(box)] |= mask
     return result
 
 
 def _shows(image: np.ndarray, other: np.ndarray, box: PixelBox, by: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Where the pixels of a box, bool (h, w), are at this distance on the other image, faint differences aside, and
-    where that would be outside of it."""
+    where that would be below it or on its right, pushed out of the picture."""
     (height, width), (dx, dy) = other.shape[:2], by
     left, top, right, bottom = box
-    result, outside = np.zeros((bottom - top, right - left), bool), np.ones((bottom - top, right - left), bool)
+    result, outside = np.zeros((2, bottom - top, right - left), bool)
+    outside[max(0, height - dy - top) :] = True
+    outside[:, max(0, width - dx - left) :] = True
     x, y = slice(max(left, -dx), min(right, width - dx)), slice(max(top, -dy), min(bottom, height - dy))
     if x.start < x.stop and y.start < y.stop:
         there = other[y.start + dy : y.stop + dy, x.start + dx : x.stop + dx]
         same = largest_channel(cv2.absdiff(image[y, x], there)) <= _FAINT
-        inside = np.s_[y.start - top : y.stop - top, x.start - left : x.stop - left]
-        result[inside], outside[inside] = same, False
+        result[y.start - top : y.stop - top, x.start - left : x.stop - left] = same
     return result, outside
 
 
