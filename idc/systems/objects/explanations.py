@@ -39,7 +39,6 @@ from idc.systems.objects.screen_pair import (
     empty_sides,
     grounds_of,
     is_line,
-    measured,
     moved_claim,
     one_sided,
     quoted_words,
@@ -252,7 +251,7 @@ def _look(
     if colour in {ground.name for ground in grounds[was_ground]}:
         colour = present.hex  # and not that of what is around it
     what = f"{with_article(colour)} area" if colour else "something"
-    clause = f"{what} of {measured(element.box)} {'appeared' if was_ground else 'is gone'} {element.where}"
+    clause = f"{what} of {pair.measured(element.box)} {'appeared' if was_ground else 'is gone'} {element.where}"
     return Finding(one_sided(was_ground, "region", element.where, element.box, 1.0, colour), clause)
 
 

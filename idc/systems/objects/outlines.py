@@ -29,7 +29,6 @@ from idc.systems.objects.screen_pair import (
     empty_sides,
     grounds_of,
     is_line,
-    measured,
 )
 from idc.systems.objects.wording import sampled
 
@@ -268,7 +267,7 @@ def stroke_finding(pair: ScreenPair, element: Element, mask: np.ndarray, thing: 
     (thickness, colour, dashed), (other_thickness, other_colour, other_dashed) = looks
     region = "{}"
     if thing == "line":
-        region = f"a region of {measured(element.box)} {element.where}"
+        region = f"a region of {pair.measured(element.box)} {element.where}"
         parts = [image[slices_of(element.box)][mask] for image in pair.images]
         colours = [main_colour(part) for part in parts]
         was, is_now = empty_sides(pair, element, colours, [grounds_of(image, element, mask) for image in pair.images])

@@ -18,6 +18,7 @@ from idc.systems.objects.geometry import (
     around,
     around_all,
     bounds_of,
+    box_area,
     boxes_overlap,
     pixels_around,
     shifted_box,
@@ -209,6 +210,10 @@ class ScreenPair:
         parts = [np.isin(labels[slices_of(box)], element.numbers) for labels in (self.sides[side], self.labels)]
         return bool(parts[0].sum() < _MOVED_AWAY * parts[1].sum())
 
+    def measured(self, box: PixelBox) -> str:
+        """The size of a box of the canvas, which may lack equal rows, on the image that has more of it, in words."""
+        return measured(max((self.canvas.on(side, box) for side in (1, 0)), key=box_area))
+
     def name(self, box: PixelBox, side: int, text: bool = False) -> str:
         """An element by its words, kind and position; ``text``: it is its words."""
         where = self.canvas.where(box)
@@ -216,7 +221,7 @@ class ScreenPair:
         quote = quoted(word.text for word in words[:_NAMING]) + " ..." * (len(words) > _NAMING)
         width, height = box[2] - box[0], box[3] - box[1]
         if not words:
-            return f"a region of {measured(box)} {where}"
+            return f"a region of {self.measured(box)} {where}"
         if text:
             return f'the words "{quote}" {where}'
         is_button = height <= _BUTTON[0] * self.scale and width <= _BUTTON[1] * self.scale and len(words) <= _BUTTON[2]
