@@ -48,8 +48,8 @@ _MOST_LINES, _ROUNDED = 12, 0.75
 """Number of lines of a text of which the spacing is recognised by their moves, which are rounded by so many pixels."""
 _CORNER = 24
 """Largest side, in pixels, of what is left at the corners of a box that grew."""
-_MOST_MARKS = 30
-"""Lines of text that are sought at other positions."""
+_MOST_MARKS, _STRAIGHT = 30, 2
+"""Lines of text that are sought at other positions, and the pixels from a straight way across or down."""
 _RENDERED = 0.9
 """Correlation of two renderings of the same content, blurred."""
 _TRACE = 6
@@ -86,7 +86,8 @@ def moved_marks(pair: ScreenPair, elements: list[Element]) -> tuple[list[Move], 
     for (element, (first, _)), (other, (_, second)) in product(lines, lines):
         if first is None or second is None or element == other or element in done[0] or other in done[1]:
             continue
-        if moved_by(first, second) is not None:
+        way = moved_by(first, second)
+        if way is not None and min(map(abs, way)) <= _STRAIGHT:  # the same words of a table are at other cells too
             moves.append(move_of(first.box, second.box))
             done[0].add(element)
             done[1].add(other)

@@ -38,6 +38,8 @@ _MIXED = 12
 """Distance of a colour from the mixtures of two others up to which it is one of them."""
 _DASHES = 0.4
 """Share of a side that has a border's colour, even if it is broken."""
+_MOVED = 3
+"""Pixels from the middle of a side that all differ where the whole side did."""
 _MIRRORED = 0.6
 """Intersection over union of the four corners of a box, one upon the other."""
 _MOST_CORNERS, _SMALLEST_CORNER, _EMPTY_CORNER = 40, 2, 0.2
@@ -228,7 +230,10 @@ def _at_corners(pair: ScreenPair, elements: Sequence[Element], box: PixelBox) ->
     in the middle."""
     mask = np.isin(pair.labels[slices_of(box)], [number for each in elements for number in each.numbers])
     height, width = mask.shape[0] // 2, mask.shape[1] // 2
-    if not height or not width or mask[height, [0, -1]].any() or mask[[0, -1], width].any():
+    if not height or not width:
+        return False
+    middles = mask[height, :_MOVED], mask[height, -_MOVED:], mask[:_MOVED, width], mask[-_MOVED:, width]
+    if any(middle.all() for middle in middles):  # a round thing that moved
         return False
     quarters = [mask[:height, :width], mask[:height, -width:][:, ::-1], mask[-height:, :width][::-1]]
     quarters.append(mask[-height:, -width:][::-1, ::-1])

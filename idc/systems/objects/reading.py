@@ -96,9 +96,9 @@ def words_on_line(image: np.ndarray, line: np.ndarray) -> list[Word]:
         cv2.cvtColor(patch, cv2.COLOR_RGB2BGR), use_det=False, use_cls=False, use_rec=True, return_word_box=True
     )
     text, info = result.txts[0], result.word_results[0]
-    if not text or result.scores[0] < _READ:
-        return []
     columns = np.array([column for word in info.word_cols for column in word])
+    if not text or result.scores[0] < _READ or not len(columns):  # letters of some scripts have no columns
+        return []
     lengths = [len(part) for part in text.split()]
     starts = np.zeros(len(columns), bool)
     starts[np.cumsum([0, *lengths[:-1]])] = True
