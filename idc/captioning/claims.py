@@ -44,8 +44,8 @@ class Claim:
         before, after: what it was and became, where that says more: the words that were read, the names of the replaced
             and the replacing thing, the colours of a region.
         aspect: what kind of difference, where that is known: "words", "font size", "font weight", "letter spacing",
-            "line height", "colour", "opacity", "background", "border", "corners", "position", "spacing", "visibility",
-            or "look" for any other one.
+            "line height", "colour", "opacity", "background", "border", "corners", "shadow", "position", "spacing",
+            "order", "visibility", or "look" for any other one.
         amount, unit: by how much, where that is measured: in "px", or in "%" of what it was.
         page: its number, from 1, in the document after; in the one before for what is gone with its page; None for
             images.

@@ -181,6 +181,11 @@ def with_moves(pair: ScreenPair, findings: list[Finding], moves: list[Move]) -> 
         finding, lines = spread
         left = [move for move in left if move not in lines]
         findings = [each for each in findings if not _is_within(each, finding)] + [finding]
+    swapped = [(move, other) for at, move in enumerate(left) for other in left[at + 1 :] if _are_swapped(move, other)]
+    for move, other in swapped:
+        left = [each for each in left if each not in (move, other)]
+        claim = replace(moved_claim(move.before, move.after, canvas), aspect="order")
+        findings.append(Finding(claim, f"{{}} and {pair.name(other.after, 1)} changed places"))
     for move in left:
         dx, dy = np.subtract(canvas.on(1, move.after)[:2], canvas.on(0, move.before)[:2]).tolist()
         claim = moved_claim(move.before, move.after, canvas)
@@ -204,6 +209,15 @@ def with_moves(pair: ScreenPair, findings: list[Finding], moves: list[Move]) -> 
         else:
             findings.append(Finding(claim, f"{{}} {way}"))
     return findings
+
+
+def _are_swapped(move: Move, other: Move) -> bool:
+    """Whether both came to where the other one was, along one line."""
+    straight = min(np.abs(np.concatenate([move.by, other.by])).reshape(2, 2).max(axis=0)) <= _STRAIGHT
+    return bool(
+        straight and boxes_overlap(move.after, other.before) and boxes_overlap(other.after, move.before)
+        and not boxes_overlap(move.before, move.after) and not boxes_overlap(other.before, other.after)
+    )  # fmt: skip
 
 
 def _row_finding(pair: ScreenPair, row: list[Finding], is_new: bool, way: str) -> Finding:

@@ -13,8 +13,18 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
+from idc.captioning.contract import ClaimKind
 from idc.systems.objects.canvas import PairCanvas
-from idc.systems.objects.geometry import PixelBox, around, around_all, bounds_of, box_iou, shifted_box, slices_of
+from idc.systems.objects.geometry import (
+    PixelBox,
+    around,
+    around_all,
+    bounds_of,
+    box_iou,
+    pixels_around,
+    shifted_box,
+    slices_of,
+)
 from idc.systems.objects.marks import Explanation
 from idc.systems.objects.pixel_changes import clusters_of
 from idc.systems.objects.reading import WordReader
@@ -54,6 +64,9 @@ _SMALLEST_RING, _THICKEST = 20, 12
 """Shortest side of a box with a border, in pixels, and the largest thickness of a border."""
 _BLENDED = 0.6
 """Share of its contrast to the ground by which a pixel of a border may differ from its colour."""
+_EMPTY_SHADOW, _FADING, _FAINTEST, _PLAIN_AROUND = 0.02, 0.4, 4, 0.5
+"""Share of the middle of a box that differs for its shadow at most, and of the pixels that change the other way; share
+of its deepest part that a fifth of it does not exceed; grey levels of the deepest part; share of one colour without."""
 _STRAIGHT, _THICK = 0.5, 0.125
 """Share of two opposite sides along which a border is straight, and its thickness as a share of the shorter side, which
 those of letters with a hole exceed."""
@@ -71,23 +84,47 @@ class Ring(NamedTuple):
 
 
 def changed_outlines(canvas: PairCanvas, different: np.ndarray, reader: WordReader) -> tuple[list[Finding], np.ndarray]:
-    """The findings on borders and corners, and the pixels, bool (H, W), that differ for them."""
+    """The findings on shadows, borders and corners, and the pixels, bool (H, W), that differ for them."""
     explained_pixels, findings = np.zeros_like(different), []
-    for mask, finding in _borders(ScreenPair(canvas, different, np.zeros(different.shape, int), (), [], reader)):
-        explained_pixels |= mask
-        findings.append(finding)
-    labels, boxes = clusters_of(different & ~explained_pixels)
-    pair = ScreenPair(canvas, different, labels, (), [], reader)
-    for elements, finding in _corners(pair, pair.elements(boxes)):
-        explained_pixels |= np.isin(labels, [number for each in elements for number in each.numbers])
-        findings.append(finding)
+    for find in (_shadows, _borders, _corners):
+        labels, boxes = clusters_of(different & ~explained_pixels)
+        pair = ScreenPair(canvas, different, labels, (), [], reader)
+        for mask, finding in find(pair, pair.elements(boxes)):
+            explained_pixels |= mask
+            findings.append(finding)
     return findings, explained_pixels
 
 
-def _borders(pair: ScreenPair) -> list[tuple[np.ndarray, Finding]]:
+def _shadows(pair: ScreenPair, elements: Sequence[Element]) -> list[tuple[np.ndarray, Finding]]:
+    """Shadows of boxes that came, went, or became deeper or fainter: all around is darker or lighter, ever less."""
+    result = []
+    for element in elements[:_MOST_CORNERS]:
+        mask, box = pair.mask(element), slices_of(element.box)
+        height, width = mask.shape
+        inside = mask[height // 4 : -(height // 4) or None, width // 4 : -(width // 4) or None]
+        if min(mask.shape) < _SMALLEST_RING * pair.scale or inside.mean() > _EMPTY_SHADOW:
+            continue
+        parts = [image[box][mask] for image in pair.images]
+        change = parts[1].mean(axis=1) - parts[0].mean(axis=1)
+        sign, depth = np.sign(change.sum()), np.abs(change)
+        most = np.percentile(depth, 95)
+        if (change * sign < 0).mean() > _EMPTY_SHADOW or np.percentile(depth, 20) > _FADING * most or most < _FAINTEST:
+            continue
+        grounds = [main_colour(pixels_around(image, element.box, 3)).code for image in pair.images]
+        plain = [main_colour(part).share >= _PLAIN_AROUND for part in parts]
+        kind: ClaimKind = "appeared" if plain[0] else "gone" if plain[1] else "changed"
+        change_of = {"appeared": "{} got a shadow", "gone": "{} lost its shadow"}
+        clause = change_of.get(kind, f"the shadow of {{}} became {'deeper' if sign < 0 else 'fainter'}")
+        if grounds[0] == grounds[1] and plain != [True, True]:
+            claim = claim_of(element, "region", Explanation("shadow", "", amount=round(float(most), 1)), kind)
+            result.append((np.isin(pair.labels, element.numbers), Finding(claim, clause)))
+    return result
+
+
+def _borders(pair: ScreenPair, _: Sequence[Element]) -> list[tuple[np.ndarray, Finding]]:
     """Borders that came, went, or became thicker, thinner or another colour, each with the mask (H, W) of what differs
     for it, also where the box grew by them."""
-    different, findings = pair.different, []
+    different, findings = pair.labels > 0, []
     if not different.any():
         return []
     window = around(bounds_of(different), 2 * _THICKEST * pair.scale, different.shape)
@@ -209,9 +246,9 @@ def _border_finding(pair: ScreenPair, before: Ring | None, after: Ring | None) -
     return finding._replace(claim=replace(claim, box_before=claim.box_before and boxes[0]))
 
 
-def _corners(pair: ScreenPair, elements: Sequence[Element]) -> list[tuple[list[Element], Finding]]:
-    """Boxes whose corners alone differ, each with the elements at them: four, two of rounded ends, or a circle."""
-    result: list[tuple[list[Element], Finding]] = []
+def _corners(pair: ScreenPair, elements: Sequence[Element]) -> list[tuple[np.ndarray, Finding]]:
+    """Boxes whose corners alone differ: four, two of rounded ends, or a circle."""
+    result: list[tuple[np.ndarray, Finding]] = []
     left = [element for element in elements if not is_line(element.box, pair.scale)][:_MOST_CORNERS]
     used: set[Element] = set()
     for element, other in product(left, left):
@@ -220,7 +257,8 @@ def _corners(pair: ScreenPair, elements: Sequence[Element]) -> list[tuple[list[E
             continue
         inside = [each for each in left if around_all([outer, each.box]) == outer]
         if len(inside) in (1, 2, 4) and _at_corners(pair, inside, outer):
-            result.append((inside, _corner_finding(pair, inside, outer)))
+            mask = np.isin(pair.labels, [number for each in inside for number in each.numbers])
+            result.append((mask, _corner_finding(pair, inside, outer)))
             used.update(inside)
     return result
 
