@@ -195,6 +195,11 @@ def _with_rest(
     for word in words.before + words.after:
         rest[slices_of(shifted_box(word.box, -element.box[0], -element.box[1]))] = False
     if not gone and not new:
+        orders = [[word.key for word in side] for side in words]
+        if orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1]):
+            explanation = Explanation("order", "", quoted_words(words.before), quoted_words(words.after))
+            change = f'the words "{explanation.before}" {element.where} are in another order now: "{explanation.after}"'
+            return [Finding(claim_of(element, "words", explanation), change)]
         text = f'the words "{quoted_words(words.before)}" {element.where}'
         return [Finding(claim_of(element, "words", Explanation("look", "")), f"{text} look different")]
     sought = [[(word, pair.distance(word, side)) for word in read] for side, read in enumerate((gone, new))]

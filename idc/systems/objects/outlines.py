@@ -64,7 +64,7 @@ _SMALLEST_RING, _THICKEST = 20, 12
 """Shortest side of a box with a border, in pixels, and the largest thickness of a border."""
 _BLENDED = 0.6
 """Share of its contrast to the ground by which a pixel of a border may differ from its colour."""
-_EMPTY_SHADOW, _FADING, _FAINTEST, _PLAIN_AROUND = 0.02, 0.4, 4, 0.5
+_EMPTY_SHADOW, _FADING, _FAINTEST, _PLAIN_AROUND = 0.02, 0.4, 2, 0.5
 """Share of the middle of a box that differs for its shadow at most, and of the pixels that change the other way; share
 of its deepest part that a fifth of it does not exceed; grey levels of the deepest part; share of one colour without."""
 _STRAIGHT, _THICK = 0.5, 0.125
@@ -181,7 +181,8 @@ def _rings(image: np.ndarray, codes: np.ndarray, window: PixelBox, colours: Sequ
         low, high = (np.clip(colour.rgb[0] + sign * _BLENDED * contrast, 0, 255) for sign in (-1, 1))
         near = cv2.inRange(part, low, high)
         near[is_other & (codes != colour.code)] = 0
-        if not contrast or (near > 0).mean() > _COMMON:
+        blended = any(0 < np.abs(colour.rgb - Colour(int(other)).rgb).max() <= _FAINTEST for other in frequent)
+        if blended or contrast < STROKE or (near > 0).mean() > _COMMON:
             continue
         closed = cv2.dilate(near, np.ones((3, 3), np.uint8))
         count, labels, stats, _ = cv2.connectedComponentsWithStats(closed, connectivity=4)
