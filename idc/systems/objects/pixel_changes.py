@@ -42,8 +42,8 @@ _NOISE, _NOISY, _SPREAD = 8, 0.14, 0.01
 """A pair is lossy if at least this share of the image differs, and of its different pixels this share by at most so
 many levels and otherwise than the next pixel. Of JPEG copies of pages 0.16 and more do, of pages with as large a change
 0.1 and less."""
-_BOTH_WAYS = 0.002
-"""Share of the noise that is darker, and that is lighter, at least."""
+_UNEVEN = 1
+"""Levels by which half of the noise differs from its surroundings at least."""
 _MOST_MOVED, _GROUNDS, _ON_GROUND = 0.25, 6, 0.03
 """Where no larger share of an image differs, the last share of the noise must be on one of so many colours, its most
 frequent ones: of JPEG copies of pages 0.04 and more is, of photographs in pages that moved 0.03 and less, and
@@ -139,8 +139,8 @@ def is_lossy(before: np.ndarray, after: np.ndarray, pixels: int) -> bool:
     noisy = different & (distance <= _NOISE) & (step > 1)
     if different.mean() < _SPREAD or noisy.sum() < _NOISY * different.sum():
         return False
-    darker = float((change[noisy].sum(axis=1) < 0).mean())
-    if min(darker, 1 - darker) < _BOTH_WAYS:  # a shadow
+    uneven = np.abs(change - cv2.blur(change, (3, 3)))[noisy]
+    if np.median(uneven) < _UNEVEN:  # a shadow
         return False
     on_grounds = [_on_grounds(image, noisy) for image in (before, after)]
     return different.sum() > _MOST_MOVED * pixels or float(np.mean(on_grounds)) >= _ON_GROUND
