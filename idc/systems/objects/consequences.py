@@ -78,8 +78,8 @@ def moved_words(pair: ScreenPair, findings: list[Finding]) -> list[Finding]:
 def moved_marks(pair: ScreenPair, elements: list[Element]) -> tuple[list[Move], list[Element]]:
     """The same marks in different elements, as moves, and the elements that are nothing else."""
     lines = [(element, pair.marks(element)) for element in elements if pair.is_marks(element)][:_MOST_MARKS]
-    lines = [(element, (first, second)) for element, (first, second) in lines
-             if first is None or second is None or moved_by(first, second) is None]  # fmt: skip
+    lines = [(element, sides) for element, sides in lines
+             if sides[0] is None or sides[1] is None or moved_by(sides[0], sides[1]) is None]  # fmt: skip
     lines.sort(key=lambda line: line[0].box[:2])
     moves: list[Move] = []
     done: tuple[set[Element], set[Element]] = set(), set()

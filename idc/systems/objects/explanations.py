@@ -196,7 +196,7 @@ def _with_rest(
         rest[slices_of(shifted_box(word.box, -element.box[0], -element.box[1]))] = False
     if not gone and not new:
         orders = [[word.key for word in side] for side in words]
-        if orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1]):
+        if orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1]) and pair.is_whole_line(element):
             explanation = Explanation("order", "", quoted_words(words.before), quoted_words(words.after))
             change = f'the words "{explanation.before}" {element.where} are in another order now: "{explanation.after}"'
             return [Finding(claim_of(element, "words", explanation), change)]

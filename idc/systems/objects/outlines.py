@@ -75,12 +75,14 @@ _SAME_BOX, _SAME_CONTENT = 0.6, 0.8
 
 
 class Ring(NamedTuple):
-    """A border: its outer box, thickness and colour; the mask (h, w) of it in its box."""
+    """A border: its outer box, thickness and colour; the mask (h, w) of it in its box; whether its colour is none that
+    differs little from another one, as the bands of a shadow do."""
 
     box: PixelBox
     thickness: int
     colour: Colour
     mask: np.ndarray
+    is_clear: bool
 
 
 def changed_outlines(canvas: PairCanvas, different: np.ndarray, reader: WordReader) -> tuple[list[Finding], np.ndarray]:
@@ -142,6 +144,8 @@ def _borders(pair: ScreenPair, _: Sequence[Element]) -> list[tuple[np.ndarray, F
         pairs.append((near, ring))
     pairs += [(ring, None) for ring in rest]
     for before, after in pairs:
+        if not all(ring.is_clear for ring in (before, after) if ring is not None):
+            continue
         if before is not None and after is not None:
             if before.thickness == after.thickness:  # its colour may be that of a part that is fainter
                 continue
@@ -182,7 +186,7 @@ def _rings(image: np.ndarray, codes: np.ndarray, window: PixelBox, colours: Sequ
         near = cv2.inRange(part, low, high)
         near[is_other & (codes != colour.code)] = 0
         blended = any(0 < np.abs(colour.rgb - Colour(int(other)).rgb).max() <= _FAINTEST for other in frequent)
-        if blended or contrast < STROKE or (near > 0).mean() > _COMMON:
+        if not contrast or (near > 0).mean() > _COMMON:
             continue
         closed = cv2.dilate(near, np.ones((3, 3), np.uint8))
         count, labels, stats, _ = cv2.connectedComponentsWithStats(closed, connectivity=4)
@@ -193,7 +197,7 @@ def _rings(image: np.ndarray, codes: np.ndarray, window: PixelBox, colours: Sequ
             mask = labels[y : y + height, x : x + width] == number
             if (thickness := _ring_thickness(mask, scale)) > 0:
                 box = shifted_box((x + 1, y + 1, x + width - 1, y + height - 1), *window[:2])
-                ring = Ring(box, thickness, colour, mask[1:-1, 1:-1])
+                ring = Ring(box, thickness, colour, mask[1:-1, 1:-1], contrast >= STROKE and not blended)
                 if not any(box_iou(box, other.box) >= _SAME_CONTENT for other in rings):
                     rings.append(ring)
     return rings

@@ -205,6 +205,13 @@ class ScreenPair:
         ring[2:-2, 2:-2] = False
         return all(main_colour(image[slices_of(outer)][ring]).share >= ALL for image in self.images)
 
+    def is_whole_line(self, element: Element) -> bool:
+        """Whether nothing else of its line differs, next to it."""
+        left, top, right, bottom = element.box
+        reach = 4 * (bottom - top)
+        near = self.labels[top:bottom, max(0, left - reach) : right + reach]
+        return bool(np.isin(near, (0, *element.numbers)).all())
+
     def is_elsewhere(self, element: Element, side: int, box: PixelBox) -> bool:
         """Whether what an image has of an element in a box is at another place of the other one."""
         parts = [np.isin(labels[slices_of(box)], element.numbers) for labels in (self.sides[side], self.labels)]
