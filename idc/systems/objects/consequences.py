@@ -44,8 +44,9 @@ _ROW_WIDTH, _ROW_HEIGHT = 0.05, 0.25
 """Width and height of what a row has at least, as shares of the width of what moved below it, and of the shift."""
 _EVEN = 0.6
 """Share of the pixels that have the colour of the ground or edge that grew."""
-_MOST_LINES, _ROUNDED = 12, 0.75
-"""Number of lines of a text of which the spacing is recognised by their moves, which are rounded by so many pixels."""
+_MOST_LINES, _ROUNDED, _LEAST_STEP = 12, 0.75, 1.5
+"""Number of lines of a text of which the spacing is recognised by their moves, which are rounded by so many pixels; the
+smallest difference of their spacing, in pixels."""
 _CORNER = 24
 """Largest side, in pixels, of what is left at the corners of a box that grew."""
 _MOST_MARKS, _STRAIGHT = 30, 2
@@ -266,7 +267,11 @@ def _line_height(pair: ScreenPair, moves: list[Move]) -> tuple[Finding, list[Mov
         ]
         for count, parts, step in steps if lines else ():
             expected = [(number + 0.5) * step for number in range(count)]
-            if abs(expected[0]) < 0.5 or min(abs(move.by[1] - expected[0]) for move in lines) > _ROUNDED:
+            if (
+                abs(step) < _LEAST_STEP
+                or abs(expected[0]) < 0.5
+                or min(abs(move.by[1] - expected[0]) for move in lines) > _ROUNDED
+            ):
                 continue
             if all(min(abs(move.by[1] - each) for each in expected) <= _ROUNDED for move in lines):
                 if parts < count:  # the last line; nothing follows
