@@ -368,7 +368,7 @@ def judge(description: Description, row: Row) -> tuple[str, list[str]]:
     if not claims:
         return "missed", []
     parts = [re.sub(r"[\"\u201c].*?[\"\u201d]", lambda quote: f'"{len(quote[0])}"', text)]
-    clauses = re.split(r"; |\.(?= [A-Z]|$)", parts[0])
+    clauses = re.split(r"; |, and (?=what |everything )|\.(?= [A-Z]|$)", parts[0])
     clauses = [clause for clause in clauses if clause and not re.match(r"\s*(and \d+ more|Not all words)", clause)]
     wrong = [clause for clause in clauses if not _is_true(clause, row)]
     if row["operator"] == "text":

@@ -62,6 +62,15 @@ def test_the_other_direction_is_invented(operator: str, direction: str, sentence
     assert judged(operator, direction, sentence) == "invented"
 
 
+def test_a_true_consequence_does_not_hide_a_false_clause() -> None:
+    false = 'The words "Start chat" became less bold, and what is next to it moved right by 4 px.'
+    assert judged("border", "more", false) == "invented"
+    assert (
+        judged("border", "more", 'The button "Start chat" got a red border, and what follows moved down by 4 px.')
+        == "right"
+    )
+
+
 def test_other_words_are_those_of_the_text() -> None:
     assert judged("text", "other", 'The word "chat" became "talk" on the left.', new="Start talk") == "right"
     assert judged("text", "other", 'The words "copper meadow" became "river" here.', new="Start talk") == "invented"

@@ -47,7 +47,7 @@ _VEHICLES = frozenset(
 _ASPECTS: dict[str | None, Kind] = {
     "position": "layout", "spacing": "layout", "colour": "colour", "background": "colour", "font size": "style",
     "font weight": "style", "letter spacing": "style", "line height": "style", "border": "style", "corners": "style",
-    "opacity": "style", "picture": "images",
+    "opacity": "style", "shadow": "style", "order": "layout", "picture": "images",
 }  # fmt: skip
 """Kinds of the aspects of elements of drawn images; of words, and of what is new or gone, it is that of the claim."""
 _NAMELESS = ("object", "region", "line")

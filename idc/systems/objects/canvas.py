@@ -7,6 +7,7 @@ Images are uint8 RGB (H, W, 3); boxes are (left, top, right, bottom), right and 
 
 from __future__ import annotations
 
+import math
 from difflib import SequenceMatcher
 from itertools import product, zip_longest
 from typing import NamedTuple
@@ -29,6 +30,9 @@ _FLAT_PARTS, _FEW_COLOURS, _EQUAL = (0.15, 0.25), 0.1, 0.25
 """A screen with photographs has this share of flat pixels, the first one if its number of colours is no larger share of
 that of its pixels (gradients), and this share of blocks that are exactly equal on both images; edits of photographs are
 not flat, and frames of one camera have at most 0.02 of such blocks."""
+_EDITED, _RETOUCHED = 0.5, 0.9
+"""Shares of equal blocks of a page of which the photographs are the same, where one was edited, up to 0.12 of what
+differs and its surroundings is flat; and of a photograph or page of which a few words may differ."""
 _BLOCK = 16
 """Side of these blocks."""
 _SEEN_AGAIN = 0.8
@@ -79,6 +83,11 @@ class PairCanvas(NamedTuple):
     left_out: int
     equal: float
 
+    @property
+    def pixels(self) -> int:
+        """Number of pixels of the image before."""
+        return math.prod(self.sizes[0])
+
     def on(self, side: int, box: PixelBox) -> PixelBox:
         """A box of the canvas on the image before (``side`` 0) or after (1); empty where it has nothing there."""
         ends = []
@@ -123,7 +132,8 @@ def exact_canvas(
     looks = [_look(image) for image in (before, after)]
     few = all(look.flat >= _FLAT and look.frequent >= _FREQUENT for look in looks)
     drawn = few and not any(map(is_dark, (before, after)))  # a dark photograph has few levels, as a drawing
-    if not drawn and any(look.flat < _FLAT_PARTS[int(look.colours > _FEW_COLOURS)] for look in looks):
+    flat = all(look.flat >= _FLAT_PARTS[int(look.colours > _FEW_COLOURS)] for look in looks)
+    if not drawn and not flat and not _is_edited_page(before, after):
         return None
     factors = np.divide(before.shape[:2], after.shape[:2])
     if min(abs(factors - 1)) > _SCALED and abs(factors[0] / factors[1] - 1) < _SCALED:
@@ -132,9 +142,32 @@ def exact_canvas(
     if canvas.equal < _SEEN_AGAIN and is_turned(before, after):
         return None
     alike = drawn or canvas.equal >= _EQUAL or (few and canvas.repainted.colours)
-    if not alike or is_lossy(canvas.repainted.before, canvas.after):
+    if not alike or is_lossy(canvas.repainted.before, canvas.after, canvas.pixels):
         return None
     return canvas if region_of_interest is None else canvas_of(before, after, region_of_interest)
+
+
+def _is_edited_page(before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether most of two images is exactly equal, and around what differs both are drawn, whatever photographs are
+    elsewhere."""
+    if before.shape != after.shape:
+        return False
+    codes = [codes_of(image) for image in (before, after)]
+    different = codes[0] != codes[1]
+    if not different.any() or _equal_blocks(different) < _EDITED:
+        return False
+    near = cv2.dilate(different.astype(np.uint8), np.ones((2 * _BLOCK + 1, 2 * _BLOCK + 1), np.uint8))[1:, 1:] > 0
+    return min(float(_is_even(code)[near].mean()) for code in codes) >= _FLAT
+
+
+def _is_even(codes: np.ndarray) -> np.ndarray:
+    """Which pixels are equal to those to the right and below, bool (H - 1, W - 1)."""
+    return (codes[:-1, :-1] == codes[1:, :-1]) & (codes[:-1, :-1] == codes[:-1, 1:])
+
+
+def is_retouched(before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether little of two images of one size is not exactly equal."""
+    return before.shape == after.shape and 1 > _equal_blocks(codes_of(before) != codes_of(after)) >= _RETOUCHED
 
 
 def is_flat(image: np.ndarray) -> bool:
@@ -154,7 +187,7 @@ class _Look(NamedTuple):
 
 def _look(image: np.ndarray) -> _Look:
     codes = codes_of(image)
-    flat = (codes[:-1, :-1] == codes[1:, :-1]) & (codes[:-1, :-1] == codes[:-1, 1:])
+    flat = _is_even(codes)
     counts = np.sort(np.unique(sampled(codes.ravel()), return_counts=True)[1])
     total = counts.sum()
     return _Look(float(flat.mean()) if flat.size else 1.0, counts[-16:].sum() / total, len(counts) / total)

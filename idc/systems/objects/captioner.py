@@ -26,7 +26,7 @@ from idc.captioning.contract import (
 )
 from idc.captioning.counts import Counts, Kind, counted, left_out_sentence
 from idc.captioning.objects_config import EMBEDDED, NONE, REGIONS, ObjectsConfig
-from idc.systems.objects.canvas import canvas_of, exact_canvas, is_flat
+from idc.systems.objects.canvas import canvas_of, exact_canvas, is_flat, is_retouched
 from idc.systems.objects.claims import ComparedPair, Named, object_claims
 from idc.systems.objects.comparison import Comparison, compare
 from idc.systems.objects.detectors import Detector, detector_identity, embedded_installed, load_detector
@@ -59,7 +59,7 @@ _PICTURES, _PICTURE = 3, 96
 """Number of the claims about a screen of which a picture is looked at, and its shortest side."""
 _MOSTLY_CHANGED = 0.6
 """Share of the box of an object that is the same below which the rest of the box has changed: it does not fill it."""
-_VERSION = 6
+_VERSION = 7
 """Incremented when the same pairs would get other captions: results are stored by the artifact's contents."""
 _NAMELESS = (*UNNAMED, OBJECT, PICTURE, WORDS)
 _HIDDEN = "positions differ, and a change cannot be told from what the other view hides"
@@ -120,6 +120,18 @@ class ObjectsCaptioner(Captioner):
             description = exact_changes(before, after, canvas, self._text, options.counts, texts)
             description = self._with_pictures(description, before, after, options.counts)
             return description if change_map else replace(description, change_map=None)
+        description = self._of_views(before, after, region_of_interest, options)
+        if not description.claims and self._config.mode == "auto" and is_retouched(before, after):
+            canvas = canvas_of(before, after, region)
+            words = exact_changes(before, after, canvas, self._text, options.counts, texts)
+            if words.claims and all(claim.object == WORDS for claim in words.claims):  # thin strokes on a photograph
+                return words if change_map else replace(words, change_map=None)
+        return description
+
+    def _of_views(
+        self, before: np.ndarray, after: np.ndarray, region_of_interest: np.ndarray | None, options: SearchOptions
+    ) -> Description:
+        """Of photographs of any sizes."""
         (first, gain), (second, other_gain) = (exposed(_reduced(image)) for image in (before, after))
         if region_of_interest is not None and region_of_interest.shape != second.shape[:2]:
             region_of_interest = (

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
-from itertools import product
 
 import cv2
 import numpy as np
@@ -18,13 +17,20 @@ import numpy as np
 from idc.captioning.contract import Candidate, Claim, Description, Region
 from idc.captioning.counts import Counts, counted, left_out_sentence
 from idc.systems.objects.canvas import ExtraStrip, PairCanvas
+from idc.systems.objects.consequences import follows_from, is_move, move_of, moved_marks, moved_words, with_moves
 from idc.systems.objects.explanations import CAUSES, block, explained, faded, faded_together
-from idc.systems.objects.geometry import PixelBox, around, around_all, box_area, boxes_overlap, pixels_around, slices_of
+from idc.systems.objects.geometry import (
+    PixelBox,
+    around,
+    around_all,
+    box_area,
+    boxes_overlap,
+    slices_of,
+)
 from idc.systems.objects.known_words import KnownReader, KnownWords
-from idc.systems.objects.marks import line_height
-from idc.systems.objects.outlines import corners
+from idc.systems.objects.outlines import changed_outlines
 from idc.systems.objects.pixel_changes import Move, clusters_of, different_pixels, largest_channel, unmoved_pixels
-from idc.systems.objects.reading import WordReader, word_key
+from idc.systems.objects.reading import WordReader
 from idc.systems.objects.recolouring import RecolouredPixels, codes_of, main_colour, names_of, same_colour
 from idc.systems.objects.screen_pair import (
     MOST_QUOTED,
@@ -32,11 +38,9 @@ from idc.systems.objects.screen_pair import (
     Finding,
     ScreenPair,
     measured,
-    moved_claim,
     one_sided,
     own_clause,
     quoted_words,
-    way_of,
     with_words,
 )
 from idc.systems.objects.wording import as_sentence, colour_of, sampled, where_of, with_article
@@ -55,20 +59,6 @@ _MOST_LISTED = 200
 """Clusters that are described, the largest first; the others are counted."""
 _SECONDS = 6.0
 """Computing time of a pair after which no further cluster is described."""
-_ROW = 8
-"""Smallest shift, in pixels, that is one by an added or removed row."""
-_AROUND = 0.1
-"""Share of the pixels around a part that have its colour where it is one of something larger."""
-_ROW_WIDTH, _ROW_HEIGHT = 0.05, 0.25
-"""Width and height of what a row has at least, as shares of the width of what moved below it, and of the shift."""
-_EVEN = 0.6
-"""Share of the pixels that have the colour of the ground or edge that grew."""
-_MOST_LINES, _ROUNDED = 12, 0.75
-"""Number of lines of a text of which the spacing is recognised by their moves, which are rounded by so many pixels."""
-_CORNER = 24
-"""Largest side, in pixels, of what is left at the corners of a box that grew."""
-_TRACE = 6
-"""Pixels that a move may leave at its edges."""
 
 
 def exact_changes(
@@ -93,22 +83,19 @@ def exact_changes(
     """
     started = time.thread_time()
     repainted = canvas.repainted
-    different = different_pixels(repainted.before, canvas.after)
+    different = different_pixels(repainted.before, canvas.after, canvas.pixels)
     reader = WordReader(read_text) if texts is None else KnownReader(texts.stayed, canvas)
     said = [_strip_claim((before, after)[strip.side], strip, reader) for strip in canvas.strips[:_MOST_LISTED]]
-    labels, boxes = clusters_of(different)
-    still = ScreenPair(canvas, different, labels, (), [], reader)
-    rounded = corners(still, still.elements(boxes)[:_MOST_LISTED])
-    at_corners = np.isin(labels, [number for group, _ in rounded for each in group for number in each.numbers])
-    unmoved, moves, accounted = unmoved_pixels(repainted.before, canvas.after, different & ~at_corners)
+    outlined, at_outlines = changed_outlines(canvas, different, reader)
+    unmoved, moves, accounted = unmoved_pixels(repainted.before, canvas.after, different & ~at_outlines)
     labels, boxes = clusters_of(unmoved)
     pair = ScreenPair(canvas, different, labels, accounted, moves, reader)
     elements = [
-        element for element in pair.elements(boxes) if not any(_follows_from(pair, element, move) for move in moves)
+        element for element in pair.elements(boxes) if not any(follows_from(pair, element, move) for move in moves)
     ]
     elements.sort(key=lambda element: -box_area(element.box))
-    described, listed = _findings(pair, elements[:_MOST_LISTED], moves, started + _SECONDS)
-    changes = _recolouring_claims(canvas) + [finding for _, finding in rounded] + described
+    described, listed = _findings(pair, elements[:_MOST_LISTED], moves, outlined, started + _SECONDS)
+    changes = _recolouring_claims(canvas) + described
     changes.sort(key=lambda finding: _rank(finding.claim))
     placed = [(_on_images(finding.claim, canvas), finding) for finding in changes]
     said += [(claim, finding.clause) for claim, finding in placed]
@@ -160,17 +147,19 @@ def exact_changes(
 
 
 def _findings(
-    pair: ScreenPair, elements: list[Element], moves: list[Move], deadline: float
+    pair: ScreenPair, elements: list[Element], moves: list[Move], outlined: list[Finding], deadline: float
 ) -> tuple[list[Finding], int]:
-    """What explains the elements, the largest first, and the moves; and how many elements were looked at until the
-    deadline (:func:`time.thread_time`)."""
-    findings: list[Finding] = []
+    """What explains the elements, the largest first, and the moves, after what was found on outlines; and how many
+    elements were looked at until the deadline (:func:`time.thread_time`)."""
+    findings = list(outlined)
     fades: list[tuple[Element, Finding]] = []
     done: set[Element] = set()
     for element in elements:
         if element not in done and time.thread_time() < deadline and (fade := faded(pair, element)) is not None:
             fades.append((element, fade))
             done.add(element)
+    carried, moved = moved_marks(pair, [element for element in elements if element not in done])
+    done.update(moved)
     for group in _blocks(pair, [element for element in elements if element not in done]):
         if len(group) > 1 and time.thread_time() < deadline and (explanation := block(pair, group)) is not None:
             findings += explanation
@@ -179,8 +168,12 @@ def _findings(
         if element not in done and time.thread_time() < deadline:
             findings += explained(pair, element)
             done.add(element)
-    findings = _moved_words(pair, [*findings, *faded_together(pair, fades)])
-    return _with_moves(pair, findings, moves), len(done)
+    findings = moved_words(pair, [*findings, *faded_together(pair, fades)])
+    # What was rendered in another way, by a part of a pixel, moved as well.
+    boxes = [(each.claim.box_before, each.claim.box_after) for each in findings if is_move(each)]
+    carried += [move_of(before, after) for before, after in boxes if before and after]
+    findings = [each for each in findings if not is_move(each)]
+    return with_moves(pair, findings, [*moves, *carried]), len(done)
 
 
 def _blocks(pair: ScreenPair, elements: list[Element]) -> list[list[Element]]:
@@ -195,25 +188,6 @@ def _blocks(pair: ScreenPair, elements: list[Element]) -> list[list[Element]]:
         merged = [other for group in touching for other in group] + [element]
         blocks = [group for group in blocks if group not in touching] + [merged]
     return blocks
-
-
-def _moved_words(pair: ScreenPair, findings: list[Finding]) -> list[Finding]:
-    """Words that are gone at one position, and are now at another one, moved."""
-    gone, new = ([each for each in findings if each.claim.kind == kind and each.claim.object == "words"]
-                 for kind in ("gone", "appeared"))  # fmt: skip
-    for old, other in product(gone, new):
-        if (
-            old in findings
-            and other in findings
-            and word_key(old.claim.before or "") == word_key(other.claim.after or "")
-        ):
-            assert old.claim.box_before is not None
-            assert other.claim.box_after is not None
-            claim = moved_claim(old.claim.box_before, other.claim.box_after, pair.canvas, "words")
-            by = np.subtract(other.claim.box_after[:2], old.claim.box_before[:2]).tolist()
-            findings = [each for each in findings if each not in (old, other)]
-            findings.append(Finding(claim, f'the words "{other.claim.after}" {claim.where} {way_of(*by)}'))
-    return findings
 
 
 def _on_images(claim: Claim, canvas: PairCanvas) -> Claim:
@@ -254,7 +228,7 @@ def _recolouring_claims(canvas: PairCanvas) -> list[Finding]:
     for names, colours in groups.items():
         if names[0] == names[1]:
             names = names_of(*colours[0][:2]) if len(colours) == 1 else (names[0], f"another {names[0]}")
-        share = sum(colour.pixels for colour in colours) / math.prod(canvas.sizes[0])
+        share = sum(colour.pixels for colour in colours) / canvas.pixels
         box = around_all([colour.box for colour in colours])
         clause = f"what was {names[0]}, {100 * share:.0f} % of the picture, became {names[1]}"
         if share >= _WHOLE:
@@ -263,155 +237,6 @@ def _recolouring_claims(canvas: PairCanvas) -> list[Finding]:
             claim = Claim("changed", "region", 1, canvas.where(box), box, box, 1.0, *names, "colour")
             claims.append(Finding(claim, clause))
     return claims
-
-
-def _follows_from(pair: ScreenPair, element: Element, move: Move) -> bool:
-    """Whether an element is what a move leaves at its edges, or brings along: of what entered or left the picture, or
-    of the edge and ground of a box that grew by as much."""
-    box, (dx, dy) = element.box, move.by
-    moved = around_all([move.before, move.after])
-    reach = (abs(dx) + _TRACE, abs(dy) + _TRACE)
-    near = (moved[0] - reach[0], moved[1] - reach[1], moved[2] + reach[0], moved[3] + reach[1])
-    if not boxes_overlap(near, box):
-        return False
-    if np.isin(pair.labels[slices_of(box)], element.numbers).sum() <= _TRACE:
-        return any(boxes_overlap(around(box, 2, (1 << 20, 1 << 20)), each) for each in (move.before, move.after))
-    if pair.stands_alone(element):
-        return False
-    height, width = pair.labels.shape
-    for size, end, length, low, high in (
-        (box[2] - box[0], width, dx, box[0], box[2]),
-        (box[3] - box[1], height, dy, box[1], box[3]),
-    ):
-        if length and size <= abs(length) + _TRACE:
-            if max(box[2] - box[0], box[3] - box[1]) <= _CORNER * pair.scale:
-                return True
-            grounds = [_continues(image, box, pair.mask(element)) for image in pair.images]
-            if all(grounds) or (min(low, end - high) <= abs(length) and False not in grounds):
-                return True
-    return False
-
-
-def _continues(image: np.ndarray, box: PixelBox, mask: np.ndarray) -> bool | None:
-    """Whether most of a part has a colour that is around it too; None if it has no such colour."""
-    colour = main_colour(image[slices_of(box)][mask])
-    around_it = codes_of(pixels_around(image, box, 2)[None]) == colour.code
-    return None if colour.share < _EVEN else bool(around_it.mean() >= _AROUND)
-
-
-def _is_row(box: PixelBox, move: Move) -> bool:
-    """Whether a box is in the band by which everything below moved."""
-    dx, dy = move.by
-    if dx or abs(dy) < _ROW:
-        return False
-    bottom = max(move.before[1], move.after[1])
-    if box[2] - box[0] < _ROW_WIDTH * (move.after[2] - move.after[0]) or box[3] - box[1] < _ROW_HEIGHT * abs(dy):
-        return False
-    return box[1] >= bottom - abs(dy) - 4 and box[3] <= bottom + 4 and box[0] < move.after[2] and move.after[0] < box[2]
-
-
-def _with_moves(pair: ScreenPair, findings: list[Finding], moves: list[Move]) -> list[Finding]:
-    """The findings with those on what moved: lines of a text that are further apart, what follows a row or another
-    change, or what moved by itself."""
-    canvas, left = pair.canvas, list(moves)
-    if (spread := _line_height(pair, left)) is not None:
-        finding, lines = spread
-        left = [move for move in left if move not in lines]
-        findings = [each for each in findings if not _is_within(each, finding)] + [finding]
-    for move in left:
-        dx, dy = np.subtract(canvas.on(1, move.after)[:2], canvas.on(0, move.before)[:2]).tolist()
-        claim = moved_claim(move.before, move.after, canvas)
-        way, follows = way_of(dx, dy), _follows(pair, move)
-        row = [each for each in findings if each.claim.kind in ("gone", "appeared") and follows
-               and _is_row(each.claim.box_after or each.claim.box_before or move.after, move)]  # fmt: skip
-        cause = next((each for each in findings if _pushes(each, move)), None)
-        if row:
-            findings = [each for each in findings if each not in row]
-            findings += [_row_finding(pair, row, dy > 0, way), Finding(claim, "")]
-        elif cause is not None:
-            if ", and what " not in cause.clause:
-                at = findings.index(cause)
-                rest = "what is next to it" if dx else "what follows"
-                findings[at] = cause._replace(clause=f"{cause.clause}, and {rest} {way}")
-            findings.append(Finding(claim, ""))
-        elif follows and not dx:
-            more = "more" if (dy > 0) else "less"
-            clause = f"there is {more} space above {{}}, which {way} with what follows"
-            findings.append(Finding(replace(claim, aspect="spacing"), clause))
-        else:
-            findings.append(Finding(claim, f"{{}} {way}"))
-    return findings
-
-
-def _row_finding(pair: ScreenPair, row: list[Finding], is_new: bool, way: str) -> Finding:
-    boxes = [each.claim.box_after or each.claim.box_before for each in row]
-    box = around_all([each for each in boxes if each is not None])
-    where = pair.canvas.where(box)
-    ordered = sorted(row, key=lambda each: (each.claim.box_after or each.claim.box_before or (0,))[0])
-    text = " ".join(str(each.claim.after or each.claim.before) for each in ordered if each.claim.object == "words")
-    confidence = min(each.claim.confidence for each in row)
-    words = f' with the words "{text}"' if text else ""
-    clause = f"a row{words} was {'added' if is_new else 'removed'} {where}, and everything below {way}"
-    return Finding(one_sided(is_new, "row", where, box, confidence, text or None), clause)
-
-
-def _follows(pair: ScreenPair, move: Move) -> bool:
-    """Whether everything below the top of what moved, down to the end of it and beyond, moved with it."""
-    top, bottom = min(move.before[1], move.after[1]), max(move.before[3], move.after[3])
-    left, right = min(move.before[0], move.after[0]), max(move.before[2], move.after[2])
-    below = [image[bottom + _TRACE :, left:right] for image in pair.images]
-    return bool(top < bottom and all(part.size == 0 or (part == part[:1, :1]).all() for part in below))
-
-
-def _pushes(finding: Finding, move: Move) -> bool:
-    """Whether a change of a text or of what is there moved something below it or next to it."""
-    box = finding.claim.box_after or finding.claim.box_before
-    if (
-        box is None
-        or not finding.clause
-        or finding.claim.kind == "moved"
-        or finding.claim.aspect in ("colour", "opacity", "corners", "background")
-    ):
-        return False
-    below = move.after[1] >= box[1] - 5 and boxes_overlap((box[0], 0, box[2], 1), (move.after[0], 0, move.after[2], 1))
-    beside = boxes_overlap((0, box[1], 1, box[3]), (0, move.after[1], 1, move.after[3]))
-    return below or beside
-
-
-def _line_height(pair: ScreenPair, moves: list[Move]) -> tuple[Finding, list[Move]] | None:
-    """The finding on a text whose lines are further apart, or closer together, and the moves of its lines: of n lines
-    the k-th one moves by k - 1/2 times what each line grew, and what follows by n times."""
-    vertical = [move for move in moves if not move.by[0]]
-    for rest in sorted(vertical, key=lambda move: -abs(move.by[1])):
-        lines = [move for move in vertical if 0 < move.by[1] / rest.by[1] < 1 and _is_above(move, rest)]
-        steps = [
-            (count, parts, rest.by[1] / parts) for count in range(2, _MOST_LINES + 1) for parts in (count, count - 0.5)
-        ]
-        for count, parts, step in steps if lines else ():
-            expected = [(number + 0.5) * step for number in range(count)]
-            if abs(expected[0]) < 0.5 or min(abs(move.by[1] - expected[0]) for move in lines) > _ROUNDED:
-                continue
-            if all(min(abs(move.by[1] - each) for each in expected) <= _ROUNDED for move in lines):
-                lines += [rest] if parts < count else []  # the last line; nothing follows
-                boxes = [around_all([getattr(move, side) for move in lines]) for side in ("before", "after")]
-                claim = moved_claim(boxes[0], boxes[1], pair.canvas, "words")
-                spacing = line_height(step)
-                claim = replace(claim, kind="changed", aspect=spacing.aspect, amount=spacing.amount, unit=spacing.unit)
-                return Finding(claim, f"{{}} {spacing.change}"), lines
-    return None
-
-
-def _is_above(move: Move, other: Move) -> bool:
-    spans = ((each.before[0], 0, each.before[2], 1) for each in (move, other))
-    return move.before[1] <= other.before[1] and boxes_overlap(*spans)
-
-
-def _is_within(finding: Finding, other: Finding) -> bool:
-    """Whether a finding on words, or on how they look, is in the text of another one."""
-    box, text = (claim.box_after or claim.box_before for claim in (finding.claim, other.claim))
-    assert box is not None
-    assert text is not None
-    return boxes_overlap(box, text) and finding.claim.aspect in ("words", "look", "colour", "visibility", "position")
 
 
 def _region(box: PixelBox, canvas: PairCanvas, different: np.ndarray) -> Region:

@@ -40,7 +40,6 @@ from idc.systems.objects.screen_pair import (
     empty_sides,
     grounds_of,
     is_line,
-    measured,
     moved_claim,
     one_sided,
     quoted_words,
@@ -199,6 +198,11 @@ def _with_rest(
     for word in words.before + words.after:
         rest[slices_of(shifted_box(word.box, -element.box[0], -element.box[1]))] = False
     if not gone and not new:
+        orders = [[word.key for word in side] for side in words]
+        if orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1]) and pair.is_whole_line(element):
+            explanation = Explanation("order", "", quoted_words(words.before), quoted_words(words.after))
+            change = f'the words "{explanation.before}" {element.where} are in another order now: "{explanation.after}"'
+            return [Finding(claim_of(element, "words", explanation), change)]
         text = f'the words "{quoted_words(words.before)}" {element.where}'
         return [Finding(claim_of(element, "words", Explanation("look", "")), f"{text} look different")]
     sought = [[(word, pair.distance(word, side)) for word in read] for side, read in enumerate((gone, new))]
@@ -257,7 +261,7 @@ def _look(
     if colour in {ground.name for ground in grounds[was_ground]}:
         colour = present.hex  # and not that of what is around it
     what = f"{with_article(colour)} area" if colour else "something"
-    clause = f"{what} of {measured(element.box)} {'appeared' if was_ground else 'is gone'} {element.where}"
+    clause = f"{what} of {pair.measured(element.box)} {'appeared' if was_ground else 'is gone'} {element.where}"
     return Finding(one_sided(was_ground, "region", element.where, element.box, 1.0, colour), clause)
 
 

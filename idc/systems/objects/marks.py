@@ -155,6 +155,17 @@ def _blurred_correlation(first: np.ndarray, second: np.ndarray) -> float:
     return _correlation(*(cv2.GaussianBlur(coverage, (3, 3), 0) for coverage in (first, second)))
 
 
+def _same_shape(first: np.ndarray, second: np.ndarray) -> bool:
+    """Whether two coverages are the same marks but for a part of a pixel, as a whole and letter by letter."""
+    if first.shape != second.shape:
+        first = cv2.resize(first, second.shape[::-1], interpolation=cv2.INTER_AREA)
+    blurred = [cv2.GaussianBlur(coverage, (5, 5), 0) for coverage in (first, second)]
+    letters = [(start, end) for start, end in _letters(second) if end - start >= _FEW]
+    return _correlation(*blurred) >= _RIGID and all(
+        _correlation(*(coverage[:, start:end] for coverage in blurred)) >= _ALIKE for start, end in letters
+    )
+
+
 def same_marks(first: Marks, second: Marks) -> bool:
     """Whether both are the same at the same place, in whatever colours."""
     if max(abs(np.subtract(first.box, second.box))) > 1:
@@ -305,7 +316,7 @@ def moved_by(first: Marks, second: Marks) -> tuple[int, int] | None:
     sizes = [(box[2] - box[0], box[3] - box[1]) for box in (first.box, second.box)]
     if max(abs(np.subtract(sizes[0], sizes[1]))) > 1:
         return None
-    if _blurred_correlation(first.coverage, second.coverage) < _RIGID or abs(_mass_ratio(first, second)) > _MASS:
+    if abs(_mass_ratio(first, second)) > _MASS or not _same_shape(first.coverage, second.coverage):
         return None
     dx, dy = np.subtract(second.box[:2], first.box[:2]).tolist()
     return dx, dy

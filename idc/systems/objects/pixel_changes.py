@@ -25,6 +25,7 @@ from idc.systems.objects.geometry import (
     slices_of,
 )
 from idc.systems.objects.recolouring import codes_of
+from idc.systems.objects.wording import sampled
 
 _JOINED = (14, 9)
 """Different pixels at most this far apart, across and down, are of one cluster: letters of a line, lines of a text."""
@@ -41,6 +42,12 @@ _NOISE, _NOISY, _SPREAD = 8, 0.14, 0.01
 """A pair is lossy if at least this share of the image differs, and of its different pixels this share by at most so
 many levels and otherwise than the next pixel. Of JPEG copies of pages 0.16 and more do, of pages with as large a change
 0.1 and less."""
+_UNEVEN = 1
+"""Levels by which half of the noise differs from its surroundings at least."""
+_MOST_MOVED, _GROUNDS, _ON_GROUND = 0.25, 6, 0.03
+"""Where no larger share of an image differs, the last share of the noise must be on one of so many colours, its most
+frequent ones: of JPEG copies of pages 0.04 and more is, of photographs in pages that moved 0.03 and less, and
+compression changes more of a photograph."""
 _LOSSY = 80
 """Levels of brightness by which compressed letters may differ."""
 _SMALLEST_EVEN = 16
@@ -57,7 +64,7 @@ _PART = 0.4
 """Share of a cluster's pixels, not moved, above which what moved in it is a part of the change."""
 _SAME = 0.6
 """Share of the pixels of a letter or a thing that must be equal where it is said to have moved."""
-_FOLLOWS, _TRACE, _MOST_FOLLOWING = 0.95, 6, 300
+_FOLLOWS, _TRACE, _MOST_FOLLOWING = 0.95, 32, 300
 """The same of what is left near a move, up to so many pixels from what it covers or uncovers, and how many parts."""
 
 
@@ -122,24 +129,39 @@ def largest_channel(values: np.ndarray) -> np.ndarray:
     return np.maximum(np.maximum(values[..., 0], values[..., 1]), values[..., 2])
 
 
-def is_lossy(before: np.ndarray, after: np.ndarray) -> bool:
-    """Whether most pixels that differ do so as compression leaves them: faintly, and neighbours by another amount."""
+def is_lossy(before: np.ndarray, after: np.ndarray, pixels: int) -> bool:
+    """Whether most pixels that differ do so as compression leaves them: faintly, and neighbours by another amount; of
+    parts of images of this number of pixels."""
     change = after.astype(np.int16) - before
     distance = largest_channel(np.abs(change))
     step = largest_channel(np.abs(np.diff(change, axis=1, append=change[:, -1:])))
-    noisy = (distance > 0) & (distance <= _NOISE) & (step > 1)
-    share = float((distance > 0).mean())
-    return share >= _SPREAD and float(noisy.mean()) >= _NOISY * share
+    different = distance > 0
+    noisy = different & (distance <= _NOISE) & (step > 1)
+    if different.mean() < _SPREAD or noisy.sum() < _NOISY * different.sum():
+        return False
+    uneven = np.abs(change - cv2.blur(change, (3, 3)))[noisy]
+    if np.median(uneven) < _UNEVEN:  # a shadow
+        return False
+    on_grounds = [_on_grounds(image, noisy) for image in (before, after)]
+    return different.sum() > _MOST_MOVED * pixels or float(np.mean(on_grounds)) >= _ON_GROUND
 
 
-def different_pixels(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """The pixels, bool (H, W), that differ by more than anti-aliasing and noise: those of the clusters that differ
-    faintly and evenly, or have a pixel that differs clearly and is none of anti-aliasing."""
+def _on_grounds(image: np.ndarray, mask: np.ndarray) -> float:
+    """Share of a mask's pixels that have one of the image's most frequent colours."""
+    codes = codes_of(image)
+    values, counts = np.unique(sampled(codes.ravel()), return_counts=True)
+    return float(np.isin(codes[mask], values[np.argsort(-counts)][:_GROUNDS]).mean())
+
+
+def different_pixels(before: np.ndarray, after: np.ndarray, pixels: int) -> np.ndarray:
+    """The pixels, bool (H, W), of parts of images of this number of pixels, that differ by more than anti-aliasing and
+    noise: those of the clusters that differ faintly and evenly, or have a pixel that differs clearly and is none of
+    anti-aliasing."""
     distance = largest_channel(cv2.absdiff(before, after))
     mask = distance > 0
     if not mask.any():
         return mask
-    lossy = is_lossy(before, after)
+    lossy = is_lossy(before, after, pixels)
     window = slices_of(around(bounds_of(mask), 3, mask.shape))
     first, second, mask, distance = before[window], after[window], mask[window], distance[window]
     if lossy:  # colours are compressed more than brightness
@@ -216,28 +238,34 @@ def _following(images: tuple[np.ndarray, np.ndarray], left: np.ndarray, moves: S
     result = np.zeros_like(left)
     for number, box in sorted(enumerate(boxes, 1), key=lambda entry: -box_area(entry[1]))[:_MOST_FOLLOWING]:
         mask = labels[slices_of(box)] == number
-        sides = np.zeros((2, *mask.shape), bool)
+        sides, outside = np.zeros((2, 2, *mask.shape), bool)
         for by, before, after in moves:
             reach = max(map(abs, by)) + _TRACE
             if boxes_overlap(around(around_all([before, after]), reach, left.shape), box):
                 for side, sign in enumerate((1, -1)):
-                    sides[side] |= _shows(images[side], images[1 - side], box, (sign * by[0], sign * by[1]))
-        if (sides & mask).sum(axis=(1, 2)).min() >= _FOLLOWS * mask.sum():
+                    same, left_it = _shows(images[side], images[1 - side], box, (sign * by[0], sign * by[1]))
+                    sides[side] |= same
+                    outside[side] |= left_it
+        shown, gone = ((each & mask).sum(axis=(1, 2)) for each in (sides, outside & ~sides))
+        if min(shown + gone) >= _FOLLOWS * mask.sum():
             result[slices_of(box)] |= mask
     return result
 
 
-def _shows(image: np.ndarray, other: np.ndarray, box: PixelBox, by: tuple[int, int]) -> np.ndarray:
-    """Where the pixels of a box, bool (h, w), are at this distance on the other image, faint differences aside."""
+def _shows(image: np.ndarray, other: np.ndarray, box: PixelBox, by: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Where the pixels of a box, bool (h, w), are at this distance on the other image, faint differences aside, and
+    where that would be below it or on its right, pushed out of the picture."""
     (height, width), (dx, dy) = other.shape[:2], by
     left, top, right, bottom = box
-    result = np.zeros((bottom - top, right - left), bool)
+    result, outside = np.zeros((2, bottom - top, right - left), bool)
+    outside[max(0, height - dy - top) :] = True
+    outside[:, max(0, width - dx - left) :] = True
     x, y = slice(max(left, -dx), min(right, width - dx)), slice(max(top, -dy), min(bottom, height - dy))
     if x.start < x.stop and y.start < y.stop:
         there = other[y.start + dy : y.stop + dy, x.start + dx : x.stop + dx]
         same = largest_channel(cv2.absdiff(image[y, x], there)) <= _FAINT
         result[y.start - top : y.stop - top, x.start - left : x.stop - left] = same
-    return result
+    return result, outside
 
 
 def _equal_patches(before: np.ndarray, after: np.ndarray, different: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -49,6 +49,8 @@ _MARGIN = 12
 """Pixels around what is read."""
 _AT_BORDER = 3
 """Pixels by which boxes of words are not exact."""
+_THINNEST = 100
+"""Largest ratio of the sides of an image that the reader takes: a thinner one becomes nothing when it reduces it."""
 _MOST_EXTENDED = (160, 24)
 """Pixels by which a cluster is extended at most, across and down, to the whole of a word of which a part differs."""
 _SMALLEST_LETTER = 3
@@ -80,6 +82,9 @@ def reads_text() -> bool:
 
 def lines_on(image: np.ndarray) -> list[np.ndarray]:
     """Lines of text, their corners (4, 2) from the top left clockwise."""
+    height, width = image.shape[:2]
+    thinnest = -(-max(height, width) // _THINNEST)
+    image = cv2.copyMakeBorder(image, 0, max(0, thinnest - height), 0, max(0, thinnest - width), cv2.BORDER_REPLICATE)
     result = _reader()(cv2.cvtColor(image, cv2.COLOR_RGB2BGR), use_det=True, use_cls=False, use_rec=False)
     return [] if result.boxes is None else [np.asarray(box, np.float32) for box in result.boxes]
 
@@ -91,9 +96,9 @@ def words_on_line(image: np.ndarray, line: np.ndarray) -> list[Word]:
         cv2.cvtColor(patch, cv2.COLOR_RGB2BGR), use_det=False, use_cls=False, use_rec=True, return_word_box=True
     )
     text, info = result.txts[0], result.word_results[0]
-    if not text or result.scores[0] < _READ:
-        return []
     columns = np.array([column for word in info.word_cols for column in word])
+    if not text or result.scores[0] < _READ or not len(columns):  # letters of some scripts have no columns
+        return []
     lengths = [len(part) for part in text.split()]
     starts = np.zeros(len(columns), bool)
     starts[np.cumsum([0, *lengths[:-1]])] = True
@@ -124,6 +129,8 @@ def _has_wide_gap(patch: np.ndarray, letters: str, centres: np.ndarray, blank: n
     other_lines = ((top == 0) & (bottom < _LINE / 2)) | ((bottom == _LINE) & (top > _LINE / 2))
     ink &= ~other_lines[labels]
     inked = np.flatnonzero(ink.any(axis=0))
+    if not len(inked):  # what was read is in another line
+        return blank
     on_ink = inked[np.abs(inked[:, None] - centres * patch.shape[1]).argmin(axis=0)]
     gaps = np.array([np.diff(inked[(inked >= a) & (inked <= b)], prepend=a).max() for a, b in pairwise(on_ink)])
     least = np.array(

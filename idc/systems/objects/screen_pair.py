@@ -18,6 +18,7 @@ from idc.systems.objects.geometry import (
     around,
     around_all,
     bounds_of,
+    box_area,
     boxes_overlap,
     pixels_around,
     shifted_box,
@@ -204,10 +205,21 @@ class ScreenPair:
         ring[2:-2, 2:-2] = False
         return all(main_colour(image[slices_of(outer)][ring]).share >= ALL for image in self.images)
 
+    def is_whole_line(self, element: Element) -> bool:
+        """Whether nothing else of its line differs, next to it."""
+        left, top, right, bottom = element.box
+        reach = 4 * (bottom - top)
+        near = self.labels[top:bottom, max(0, left - reach) : right + reach]
+        return bool(np.isin(near, (0, *element.numbers)).all())
+
     def is_elsewhere(self, element: Element, side: int, box: PixelBox) -> bool:
         """Whether what an image has of an element in a box is at another place of the other one."""
         parts = [np.isin(labels[slices_of(box)], element.numbers) for labels in (self.sides[side], self.labels)]
         return bool(parts[0].sum() < _MOVED_AWAY * parts[1].sum())
+
+    def measured(self, box: PixelBox) -> str:
+        """The size of a box of the canvas, which may lack equal rows, on the image that has more of it, in words."""
+        return measured(max((self.canvas.on(side, box) for side in (1, 0)), key=box_area))
 
     def name(self, box: PixelBox, side: int, text: bool = False) -> str:
         """An element by its words, kind and position; ``text``: it is its words."""
@@ -216,7 +228,7 @@ class ScreenPair:
         quote = quoted(word.text for word in words[:_NAMING]) + " ..." * (len(words) > _NAMING)
         width, height = box[2] - box[0], box[3] - box[1]
         if not words:
-            return f"a region of {measured(box)} {where}"
+            return f"a region of {self.measured(box)} {where}"
         if text:
             return f'the words "{quote}" {where}'
         is_button = height <= _BUTTON[0] * self.scale and width <= _BUTTON[1] * self.scale and len(words) <= _BUTTON[2]

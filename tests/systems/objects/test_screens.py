@@ -11,7 +11,8 @@ from PIL import Image, ImageDraw, ImageFont
 from idc.captioning.contract import Claim
 from idc.captioning.counts import counts_of
 from idc.systems.objects.canvas import canvas_of
-from idc.systems.objects.exact import _continues, exact_changes
+from idc.systems.objects.consequences import _continues
+from idc.systems.objects.exact import exact_changes
 
 LIGHT = {"page": (255, 255, 255), "ink": (30, 40, 55), "line": (205, 210, 216), "accent": (37, 99, 235)}
 DARK = {"page": (17, 24, 39), "ink": (240, 242, 246), "line": (55, 65, 81), "accent": (16, 185, 129)}
