@@ -25,6 +25,7 @@ _DRAWS = 5
 """Last word of the seeds of draws; others: :mod:`idc.training.data`."""
 
 Answers = Sequence[Sequence[DrawnCaption]]
+Tokens = Sequence[Sequence[Sequence[int]]]
 
 
 def draws_of(seed: int, epoch: int, index: int, group: int, longest: int) -> Tensor:
@@ -123,15 +124,15 @@ class GroupPolicy:
         self,
         batch: Mapping[str, Any],
         sample: Callable[[bool], Answers],
-        log_p: Callable[[Answers], Tensor],
-        reference: Callable[[Answers], Tensor],
+        log_p: Callable[[Tokens], Tensor],
+        reference: Callable[[Tokens], Tensor],
     ) -> tuple[Tensor, dict[str, Tensor | float]]:
         """The loss of a batch, and values to log.
 
         Args:
             batch: of :func:`collate_drawn`; the same visits in consecutive steps are updates with the same answers.
             sample: draws the answers, or, given True, returns the greedy one of each pair.
-            log_p: log-probabilities (K,) of the answers' tokens, differentiable.
+            log_p: log-probabilities (K,) of the tokens of each pair's answers, differentiable.
             reference: the same of the reference, used with settings.kl.
         """
         visits = tuple(batch["visit"])
@@ -142,15 +143,14 @@ class GroupPolicy:
                 self._rollouts[visits] = rollout
                 for old in list(self._rollouts)[: -self.micro_batches]:
                     del self._rollouts[old]
+        tokens = [[answer.ids for answer in group] for group in rollout.answers]
         if self.settings.kl and rollout.reference_K is None:
             with torch.no_grad():  # before the policy's graph is in memory
-                rollout.reference_K = reference(rollout.answers)
-        log_p_K = log_p(rollout.answers)
+                rollout.reference_K = reference(tokens)
+        log_p_K = log_p(tokens)
         if rollout.drawn_K is None:
             rollout.drawn_K = log_p_K.detach()
-        counts_A = torch.tensor(
-            [len(answer.ids) for group in rollout.answers for answer in group], device=log_p_K.device
-        )
+        counts_A = torch.tensor([len(ids) for group in tokens for ids in group], device=log_p_K.device)
         loss, logs = policy_loss(
             log_p_K, rollout.drawn_K, counts_A, rollout.advantages_A.to(log_p_K), self.settings, self.longest,
             rollout.reference_K,

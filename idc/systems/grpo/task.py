@@ -6,7 +6,7 @@ One vision pass a step serves draws and learning; the answers to a pair are one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -35,25 +35,22 @@ class GrpoTask(PolicyTask):
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
         encoded = self.encode(batch)
+        settings = {"encoded": encoded, "temperature": self.job.temperature}
         return self.policy.step(
             batch,
             sample=partial(self._sample, batch, encoded),
-            log_p=partial(self._log_p, self.answer_log_p, batch, encoded),
-            reference=partial(self._log_p, self.reference_log_p, batch, encoded),
+            log_p=partial(self.answer_log_p, batch, **settings),
+            reference=partial(self.reference_log_p, batch, **settings),
         )
-
-    def _log_p(self, of: Callable[..., Tensor], batch: Batch, encoded: Any, answers: Answers) -> Tensor:
-        ids = [[answer.ids for answer in group] for group in answers]
-        return of(batch, ids, encoded, self.job.temperature)
 
     def _sample(self, batch: Batch, encoded: Any, greedy: bool) -> Answers:
         pixels = {key: batch[key] for key in self.family.pixel_keys if key in batch}
-        settings = self.job.generation.model_copy(update={"beams": 1})
+        search = self.job.generation.model_copy(update={"beams": 1})
         options = {} if greedy else {"hypotheses": self.job.group, "draws": batch["draws"]}
         training = self.training
         self.set_training(False)  # recomputed activations would leave no cache of keys and values
         hypotheses = generate(
-            self.model, {**batch["padded"], **pixels}, encoded, self.family, settings,
+            self.model, {**batch["padded"], **pixels}, encoded, self.family, search,
             temperature=self.job.temperature, **options,
         )  # fmt: skip
         self.set_training(training)

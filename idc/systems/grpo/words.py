@@ -80,19 +80,16 @@ class RewardedWords(CaptioningTask):
                 module.training = mode
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
-        memory_BSD = self.captioner.memory(batch["before"], batch["after"])
+        images, temperature = (batch["before"], batch["after"]), self.job.temperature
+        memory_BSD = self.captioner.memory(*images)
         return self.policy.step(
             batch,
             sample=partial(self._sample, memory_BSD, batch["draws"]),
-            log_p=partial(self._log_p, self.captioner, memory_BSD),
-            reference=lambda answers: self._log_p(
-                self.reference, self.reference.memory(batch["before"], batch["after"]), answers
+            log_p=lambda ids: self.captioner.token_log_probabilities(memory_BSD, ids, temperature),
+            reference=lambda ids: self.reference.token_log_probabilities(
+                self.reference.memory(*images), ids, temperature
             ),
         )
-
-    def _log_p(self, captioner: WordCaptioner[Any], memory_BSD: Tensor, answers: Answers) -> Tensor:
-        ids = [[answer.ids for answer in group] for group in answers]
-        return captioner.token_log_probabilities(memory_BSD, ids, self.job.temperature)
 
     def _sample(self, memory_BSD: Tensor, draws_BGT: Tensor, greedy: bool) -> Answers:
         decoded = (

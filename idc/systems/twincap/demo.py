@@ -1,5 +1,5 @@
-"""TwinCap in the demo: a training by captions and one by rewards, the first in bfloat16 where the processor computes in
-it: two thirds of the time, and no worse by three seeds (docs/results.md)."""
+"""TwinCap in the demo: a training by captions and one by rewards, in bfloat16 where the processor computes in it: two
+thirds of the time, and no worse by three seeds (docs/results.md)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ DEMO = DemoSystem(
             ("pairs={pairs}", f"train.precision={_PRECISION}"),
             captioner="TwinCap without rewards",
         ),
-        reward_stage("TwinCap", "twincap", f"train.precision={_PRECISION}"),
+        reward_stage("TwinCap", "twincap", "train.steps=200", f"train.precision={_PRECISION}"),
     ),
 )  # fmt: skip
