@@ -26,7 +26,7 @@ class CiderD:
 
     def __call__(self, captions: Sequence[str], references: Sequence[str]) -> list[float]:
         """The score of each caption, as ``pycocoevalcap`` scales it: 10 for a caption that all references equal."""
-        cooked, scores = cook_refs(self._tokens(references)), []
+        cooked, scores = cook_refs(self._tokens(references)), list[float]()
         for counts in cook_refs(self._tokens(captions)):
             # The scorer takes the number of lists of references for that of the documents.
             self._scorer.ctest, self._scorer.crefs = [counts], [cooked, *self._others]
