@@ -25,7 +25,7 @@ _DRAWS = 5
 """Last word of the seeds of draws; others: :mod:`idc.training.data`."""
 
 Answers = Sequence[Sequence[DrawnCaption]]
-Tokens = Sequence[Sequence[Sequence[int]]]
+_Tokens = Sequence[Sequence[Sequence[int]]]
 
 
 def draws_of(seed: int, epoch: int, index: int, group: int, longest: int) -> Tensor:
@@ -34,7 +34,7 @@ def draws_of(seed: int, epoch: int, index: int, group: int, longest: int) -> Ten
     return torch.from_numpy(np.random.default_rng((seed, epoch, index, _DRAWS)).random((group, longest)))
 
 
-def collate_drawn(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def collate_draws(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """``visit``, part, sample and epoch, which name the draws, and ``row``, the pair: lists of B; ``draws`` (B, G,
     T)."""
     lists: dict[str, Any] = {name: [sample[name] for sample in samples] for name in ("visit", "row")}
@@ -124,13 +124,13 @@ class GroupPolicy:
         self,
         batch: Mapping[str, Any],
         sample: Callable[[bool], Answers],
-        log_p: Callable[[Tokens], Tensor],
-        reference: Callable[[Tokens], Tensor],
+        log_p: Callable[[_Tokens], Tensor],
+        reference: Callable[[_Tokens], Tensor],
     ) -> tuple[Tensor, dict[str, Tensor | float]]:
         """The loss of a batch, and values to log.
 
         Args:
-            batch: of :func:`collate_drawn`; the same visits in consecutive steps are updates with the same answers.
+            batch: of :func:`collate_draws`; the same visits in consecutive steps are updates with the same answers.
             sample: draws the answers, or, given True, returns the greedy one of each pair.
             log_p: log-probabilities (K,) of the tokens of each pair's answers, differentiable.
             reference: the same of the reference, used with settings.kl.

@@ -18,7 +18,7 @@ from idc.vlm.logps import answer_log_probabilities
 from idc.vlm.system import SftTask
 from idc.vlm.tuning import without_adapters
 
-Answers = Sequence[Sequence[Sequence[int]]]
+AnswerIds = Sequence[Sequence[Sequence[int]]]
 """Of each pair the ids of its answers, with their end tokens."""
 
 
@@ -40,7 +40,7 @@ class PolicyTask(SftTask):
         return [*super().base_parts(), *([] if self.frozen is None else [self.frozen])]
 
     def answer_log_p(
-        self, batch: Batch, answers: Answers, encoded: Any, temperature: float | None = None, model: Any = None
+        self, batch: Batch, answers: AnswerIds, encoded: Any, temperature: float | None = None, model: Any = None
     ) -> Tensor:
         """Log-probabilities of the tokens of the answers to each pair of a batch (K,), answer by answer, whose pixels
         are those of the pairs, before and after alternating, and ``prompt`` the ids of their questions; see
@@ -52,7 +52,9 @@ class PolicyTask(SftTask):
         )
 
     @torch.no_grad()
-    def reference_log_p(self, batch: Batch, answers: Answers, encoded: Any, temperature: float | None = None) -> Tensor:
+    def reference_log_p(
+        self, batch: Batch, answers: AnswerIds, encoded: Any, temperature: float | None = None
+    ) -> Tensor:
         """The same of the reference."""
         with self._reference(batch, encoded) as (model, features):
             return self.answer_log_p(batch, answers, features, temperature, model)

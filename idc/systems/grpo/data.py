@@ -59,14 +59,14 @@ def make_loaders(job: GrpoJob, family: Family, context: Context) -> Loaders:
 
 def collate_drawn(samples: Sequence[Mapping[str, Any] | TuningSample], family: Family) -> Batch:
     """A batch of B samples: for validation see :func:`idc.vlm.samples.collate_samples`; for training
-    :func:`idc.rewards.policy.collate_drawn`, the family's pixels, before and after alternating, and the prompts:
+    :func:`idc.rewards.policy.collate_draws`, the family's pixels, before and after alternating, and the prompts:
     ``prompt``, a list, and ``padded``, on the left, without pixels."""
     if validated := [sample for sample in samples if isinstance(sample, TuningSample)]:
         return collate_samples(validated, family)
     drawn = [sample for sample in samples if isinstance(sample, Mapping)]
     prompts = [sample["prompt"] for sample in drawn]
     return {
-        **policy.collate_drawn(drawn),
+        **policy.collate_draws(drawn),
         **join_pixels([sample["pixels"] for sample in drawn], family),
         "prompt": prompts,
         "padded": collate_encoded([prompt_sample(ids) for ids in prompts], family, "left"),

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from idc.nn.captioned_rows import CaptionedRows, ImageStore, of_validation
 from idc.nn.word_captioner import WordCaptioner
-from idc.rewards.policy import Answers, GroupPolicy, collate_drawn, draws_of
+from idc.rewards.policy import Answers, GroupPolicy, collate_draws, draws_of
 from idc.rewards.rewards import DrawnCaption, Rewards, training_rows, with_meta
 from idc.systems import load_captioner
 from idc.systems.grpo.config import WordsJob
@@ -54,10 +54,10 @@ class DrawnPairs(CaptionedRows):
 
 
 def collate(samples: Sequence[dict[str, Any]]) -> Batch:
-    """``before`` and ``after``, lists of images uint8 (H, W, 3), and :func:`idc.rewards.policy.collate_drawn` or what
+    """``before`` and ``after``, lists of images uint8 (H, W, 3), and :func:`idc.rewards.policy.collate_draws` or what
     validation compares captions with."""
     images = {side: [sample[side] for sample in samples] for side in ("before", "after")}
-    return images | (collate_drawn(samples) if "draws" in samples[0] else of_validation(samples))
+    return images | (collate_draws(samples) if "draws" in samples[0] else of_validation(samples))
 
 
 class RewardedWords(CaptioningTask):
