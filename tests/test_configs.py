@@ -53,6 +53,7 @@ JOB_OF = {
     "m3diff/": "finetune_m3diff",
     "adpo/": "train_adpo",
     "grpo/": "train_grpo",
+    "rewards/": "finetune_rewards",
 }
 """How a config's path begins, and which job takes it: the first that fits; those in a folder `sweeps` are sweeps."""
 INPUTS: dict[str, dict[str, Any]] = {

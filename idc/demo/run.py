@@ -82,7 +82,9 @@ def _steps(folder: str, seeds: Sequence[int], systems: Sequence[DemoSystem], rob
         yield from _corrupt(data, pairs)
     yield from in_two_queues([list(_of_system(system, per_seed, robustness)) for system in systems])
     yield _page(per_seed, systems)
-    evaluations = [f"{system.folder(of)}/evaluation" for system in systems for of in per_seed]
+    evaluations = [
+        f"{run}/evaluation" for system in systems for of in per_seed for run in system.captioners(of).values()
+    ]
     out = f"{per_seed[0].runs}/{LEADERBOARD}"
     yield DemoStep("write the leaderboard", ["jobs/leaderboard.py", "--runs", *evaluations, "--out", out])
 
@@ -97,13 +99,15 @@ def folders_of(folder: str, seeds: Sequence[int], rendering: str = TABLETOP) -> 
 
 def _of_system(system: DemoSystem, per_seed: Sequence[DemoFolders], robustness: bool) -> Iterator[DemoStep]:
     for folders in per_seed:
-        yield from (stage.step(folders) for stage in system.stages)
-        inputs = [f"artifact={system.artifact(folders)}", f"pairs={folders.pairs}"]
-        yield DemoStep(f"calibrate {system.title}{folders.of}", ["jobs/calibrate.py", *inputs, "report_split=test"])
-        yield DemoStep(
-            f"evaluate {system.title} on the test split{folders.of}",
-            ["jobs/evaluate.py", *inputs, f"out={system.folder(folders)}/evaluation", "change_maps=true"],
-        )
+        for stage in system.stages:
+            yield stage.step(folders)
+            if stage.captioner:
+                yield _evaluate(stage.captioner, stage.folder(folders), folders)
+        # Changed weights move what the probability is fitted on: only what the last stage trains is calibrated.
+        yield DemoStep(f"calibrate {system.title}{folders.of}", [
+            "jobs/calibrate.py", f"artifact={system.artifact(folders)}", f"pairs={folders.pairs}", "report_split=test",
+        ])  # fmt: skip
+        yield _evaluate(system.title, system.folder(folders), folders)
         yield from (stage.step(folders) for stage in system.further)
     if robustness:
         kinds = ", ".join(f"{kind}: [{severity}]" for kind, severity in CORRUPTIONS.items())
@@ -114,6 +118,13 @@ def _of_system(system: DemoSystem, per_seed: Sequence[DemoFolders], robustness: 
             "evaluate.metrics=[CIDEr]", "evaluate.resamples=0", "evaluate.constant_candidates=0",
             "evaluate.nearest_train_pairs=0",
         ])  # fmt: skip
+
+
+def _evaluate(captioner: str, run: str, folders: DemoFolders) -> DemoStep:
+    return DemoStep(f"evaluate {captioner} on the test split{folders.of}", [
+        "jobs/evaluate.py", f"artifact={run}/artifact", f"pairs={folders.pairs}", f"out={run}/evaluation",
+        "change_maps=true",
+    ])  # fmt: skip
 
 
 def _corrupt(data: str, pairs: str) -> Iterator[DemoStep]:
@@ -149,8 +160,10 @@ def in_two_queues(systems: Sequence[Sequence[DemoStep]]) -> Iterator[DemoStep]:
 
 def _page(per_seed: Sequence[DemoFolders], systems: Sequence[DemoSystem]) -> DemoStep:
     folders = per_seed[0]
-    evaluations = [f"[{','.join(f'{system.folder(of)}/evaluation' for of in per_seed)}]" for system in systems]
-    compared = [f"compare.{system.title}={of}" for system, of in zip(systems[1:], evaluations[1:], strict=True)]
+    names = [name for system in systems for name in system.captioners(folders)]
+    runs = [[run for system in systems for run in system.captioners(of).values()] for of in per_seed]
+    evaluations = [f"[{','.join(f'{run}/evaluation' for run in of_name)}]" for of_name in zip(*runs, strict=True)]
+    compared = [f"compare.{name}={of}" for name, of in zip(names[1:], evaluations[1:], strict=True)]
     further = dict.fromkeys(text.format(**folders._asdict()) for system in systems for text in system.page)
     *first, last = [system.title for system in systems]
     title = " and ".join(filter(None, [", ".join(first), last]))

@@ -21,12 +21,13 @@ def demo_summary(folder: str, seeds: Sequence[int], systems: Sequence[str] = DEF
     validation, and the paths of artifact and pages."""
     runs, taking_part = Path("runs") / folder, demo_systems(systems)
     per_seed = folders_of(folder, seeds, taking_part[0].rendering)
-    captioners = {
-        system.title: _captioner([Path(system.folder(folders)) for folders in per_seed])
-        | {"figures": _rounded_all(system.figures(per_seed[0]))}
-        for system in taking_part
-    }
-    best = max(captioners, key=lambda name: captioners[name]["validation_CIDEr"])
+    captioners: dict[str, dict[str, Any]] = {}
+    for system in taking_part:
+        runs_of = [system.captioners(folders) for folders in per_seed]
+        captioners |= {name: _captioner([Path(of[name]) for of in runs_of]) for name in runs_of[0]}
+        captioners[system.title]["figures"] = _rounded_all(system.figures(per_seed[0]))
+    titles = [system.title for system in taking_part]
+    best = max(titles, key=lambda name: captioners[name]["validation_CIDEr"])
     evaluated = Path(captioners[best]["artifact"]).parent / "evaluation"
     evaluation, page = load_evaluation(evaluated), read_scored_runs(evaluated).key
     upper_bound = evaluation.upper_bound
@@ -61,6 +62,7 @@ def _captioner(folders: Sequence[Path]) -> dict[str, Any]:
         "changed_probability": calibration.quality["test"].model_dump() if calibration else None,
         "training_seconds": round(results[0]["seconds"], 1),
         "artifact": str(folders[0] / "artifact"),
+        "figures": {},
     }
 
 

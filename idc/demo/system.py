@@ -53,6 +53,7 @@ class Stage:
         run: of a training the name of its run, with ``{seed}`` if it is repeated with every seed.
         settings: its further settings.
         first: it runs before the queues, alone on all cores. It may need only the pairs and other such stages.
+        captioner: its name on the terminal and on the pages, if what it trains is evaluated before the next stage.
     """
 
     title: str
@@ -61,6 +62,7 @@ class Stage:
     run: str = ""
     settings: tuple[str, ...] = ()
     first: bool = False
+    captioner: str = ""
 
     def step(self, folders: DemoFolders) -> DemoStep:
         """The command of one seed."""
@@ -72,6 +74,19 @@ class Stage:
         of = folders.of if any("{seed}" in template for template in templates) else ""
         command = [f"jobs/{self.job}.py", *config, *words]
         return DemoStep(self.title + of, command, trains=bool(self.run), first=self.first)
+
+    def folder(self, folders: DemoFolders) -> str:
+        """The run of a training of one seed."""
+        return f"{folders.runs}/{self.run.format(seed=folders.seed)}"
+
+
+def reward_stage(title: str, run: str, *settings: str) -> Stage:
+    """The tuning by rewards of what a run trained, a captioner with a text decoder of its own."""
+    artifact = f"artifact={{runs}}/{run}-{{seed}}/artifact"
+    return Stage(
+        f"{title}, rewards", "finetune_rewards", "rewards/demo.yaml", f"{run}-rewarded-{{seed}}",
+        (artifact, "pairs={pairs}", *settings),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -94,20 +109,17 @@ class DemoSystem:
     page: tuple[str, ...] = ()
     figures: Callable[[DemoFolders], Mapping[str, float]] = lambda folders: {}
 
-    @property
-    def run(self) -> str:
-        return self.stages[-1].run.removesuffix("-{seed}")
-
     def runs(self, folders: DemoFolders) -> dict[str, str]:
-        return {
-            stage.title.removeprefix("train the "): f"{folders.runs}/{stage.run.format(seed=folders.seed)}"
-            for stage in self.stages
-            if stage.run
-        }
+        return {stage.title.removeprefix("train the "): stage.folder(folders) for stage in self.stages if stage.run}
+
+    def captioners(self, folders: DemoFolders) -> dict[str, str]:
+        """Name -> run of what is evaluated, the system's captioner first."""
+        earlier = {stage.captioner: stage.folder(folders) for stage in self.stages if stage.captioner}
+        return {self.title: self.folder(folders), **earlier}
 
     def folder(self, folders: DemoFolders) -> str:
         """The run of a seed whose artifact captions."""
-        return f"{folders.runs}/{self.run}-{folders.seed}"
+        return self.stages[-1].folder(folders)
 
     def artifact(self, folders: DemoFolders) -> str:
         return f"{self.folder(folders)}/artifact"

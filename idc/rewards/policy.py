@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,12 +25,20 @@ _DRAWS = 5
 """Last word of the seeds of draws; others: :mod:`idc.training.data`."""
 
 Answers = Sequence[Sequence[DrawnCaption]]
+_Tokens = Sequence[Sequence[Sequence[int]]]
 
 
-def draws_of(seed: int, epoch: int, index: int, group: int, longest: int) -> np.ndarray:
+def draws_of(seed: int, epoch: int, index: int, group: int, longest: int) -> Tensor:
     """Uniform numbers (G, T) in [0, 1) of a sample, one for each token of each of its answers. They depend on (seed,
     epoch, index) and the number of the answer alone."""
-    return np.random.default_rng((seed, epoch, index, _DRAWS)).random((group, longest))
+    return torch.from_numpy(np.random.default_rng((seed, epoch, index, _DRAWS)).random((group, longest)))
+
+
+def collate_draws(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """``visit``, part, sample and epoch, which name the draws, and ``row``, the pair: lists of B; ``draws`` (B, G,
+    T)."""
+    lists: dict[str, Any] = {name: [sample[name] for sample in samples] for name in ("visit", "row")}
+    return lists | {"draws": torch.stack([sample["draws"] for sample in samples])}
 
 
 def advantages(
@@ -113,36 +122,35 @@ class GroupPolicy:
 
     def step(
         self,
-        batch: Hashable,
-        rows: Sequence[Row],
+        batch: Mapping[str, Any],
         sample: Callable[[bool], Answers],
-        log_p: Callable[[Answers], Tensor],
-        reference: Callable[[Answers], Tensor],
+        log_p: Callable[[_Tokens], Tensor],
+        reference: Callable[[_Tokens], Tensor],
     ) -> tuple[Tensor, dict[str, Tensor | float]]:
         """The loss of a batch, and values to log.
 
         Args:
-            batch: names the samples; equal batches in consecutive steps are updates with the same answers.
-            rows: the pairs.
+            batch: of :func:`collate_draws`; the same visits in consecutive steps are updates with the same answers.
             sample: draws the answers, or, given True, returns the greedy one of each pair.
-            log_p: log-probabilities (K,) of the answers' tokens, differentiable.
+            log_p: log-probabilities (K,) of the tokens of each pair's answers, differentiable.
             reference: the same of the reference, used with settings.kl.
         """
-        rollout = self._rollouts.get(batch)
+        visits = tuple(batch["visit"])
+        rollout = self._rollouts.get(visits)
         if rollout is None:
-            rollout = self._draw(rows, sample)
+            rollout = self._draw(batch["row"], sample)
             if self.settings.updates > 1:
-                self._rollouts[batch] = rollout
+                self._rollouts[visits] = rollout
                 for old in list(self._rollouts)[: -self.micro_batches]:
                     del self._rollouts[old]
+        tokens = [[answer.ids for answer in group] for group in rollout.answers]
         if self.settings.kl and rollout.reference_K is None:
-            rollout.reference_K = reference(rollout.answers)  # before the policy's graph is in memory
-        log_p_K = log_p(rollout.answers)
+            with torch.no_grad():  # before the policy's graph is in memory
+                rollout.reference_K = reference(tokens)
+        log_p_K = log_p(tokens)
         if rollout.drawn_K is None:
             rollout.drawn_K = log_p_K.detach()
-        counts_A = torch.tensor(
-            [len(answer.ids) for group in rollout.answers for answer in group], device=log_p_K.device
-        )
+        counts_A = torch.tensor([len(ids) for group in tokens for ids in group], device=log_p_K.device)
         loss, logs = policy_loss(
             log_p_K, rollout.drawn_K, counts_A, rollout.advantages_A.to(log_p_K), self.settings, self.longest,
             rollout.reference_K,

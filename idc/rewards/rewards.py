@@ -1,28 +1,28 @@
 """Rewards by name: what a caption claims against the scene of its pair, CIDEr-D, and functions of the user's own.
 
-Every reward is ``f(captions, row) -> numbers``. A caption of a scene earns in full only what it names in full: the
-attributes that a right claim names count squared, so that leaving out one of four that is probably right costs more
-than it saves (ProCap's captions otherwise lose attributes).
+Every reward is ``f(captions, row) -> numbers``. Of an object count the attributes that are named rightly, one value
+each: one that is left out costs as much as a false one, so that it never pays to say less. d is their share.
 
 =========== ========================================================================================================
 differences 2 (sum of credits) / (claims + true differences), less the invented share
-            (:func:`idc.metrics.scene_scores.match_caption`); the credit of a right claim is :data:`HALF` + (1 -
-            :data:`HALF`) d^2, of a half right one :data:`HALF`. Of a pair without differences 1 for a caption that
-            says so
-object      d^2 if all attributes that are named of the changed object, and of its new look, are true
+            (:func:`idc.metrics.scene_scores.match_caption`); the credit of a claim whose kind and new look are the
+            difference's is :data:`HALF` + (1 - :data:`HALF`) d^2, of another half right one :data:`HALF`. Of a pair
+            without differences 1 for a caption that says so
+object      d^2 of the changed object, 0 with a false new look
 change_type 1 if the caption names the type of the change
 unchanged   1 if the caption of an unchanged pair says that nothing changed
 =========== ========================================================================================================
 
-d is the share of the object's attributes that are named. object and change_type are 0 for unchanged pairs, unchanged
-for changed ones; both are divided by the number of claims, of which there is a single right one, and 0 for a caption
-that gives an object two values of one attribute.
+object and change_type are 0 for unchanged pairs, unchanged for changed ones; both are divided by the number of claims,
+of which there is a single right one, and change_type is 0 for a caption that gives an object two values of one
+attribute.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,10 +34,11 @@ import numpy as np
 from idc.data.mapped_rows import MappedRows
 from idc.data.schema import NO_CHANGE
 from idc.metrics.change_types import named_type
-from idc.metrics.claims import read_claims, read_object_claims
+from idc.metrics.claims import Attributes, SentenceClaim, read_claims, read_object_claims
 from idc.metrics.scene_scores import (
     INVENTED,
     Truth,
+    Verdict,
     common_look,
     match_caption,
     scene_truth,
@@ -45,11 +46,12 @@ from idc.metrics.scene_scores import (
     truth_in,
 )
 from idc.rendered.captions import ATTRIBUTES
+from idc.rendered.differences import Difference
 from idc.rewards.cider import CiderD
 from idc.rewards.config import SCENE_REWARDS
 
 HALF = 0.3
-"""Credit of a claim whose kind or object alone fits."""
+"""Credit of a claim whose kind or object alone fits, and of one that names nothing of its object."""
 _REPEATED = 4
 """Words of the sequences by which repetition is measured."""
 
@@ -75,29 +77,39 @@ def differences(captions: Sequence[str], row: Row) -> list[float]:
     for caption in captions:
         matched = match_caption(caption, truth)
         credit = float(matched.says_no_change)
-        if truth.differences:
-            verdicts = zip(matched.claims, matched.verdicts, matched.assigned, strict=True)
-            credits = [HALF for verdict in matched.verdicts if verdict == "half"]
-            for claim, verdict, index in verdicts:
-                if verdict == "right" and index is not None:
-                    shown = truth.differences[index]
-                    nameable = len(common_look(shown.before or shown.after))
-                    named = len(claim.described) / nameable if nameable else 1.0
-                    credits.append(HALF + (1 - HALF) * named**2)
-            credit = 2 * sum(credits) / (len(matched.claims) + len(truth.differences))
+        if listed := truth.differences:
+            assigned = zip(matched.claims, matched.assigned, matched.verdicts, strict=True)
+            credits = [
+                _credit(claim, listed[index], verdict) for claim, index, verdict in assigned if index is not None
+            ]
+            credit = 2 * sum(credits) / (len(matched.claims) + len(listed))
         scores.append(credit - matched.scores[INVENTED])
     return scores
 
 
+def _credit(claim: SentenceClaim, difference: Difference, verdict: Verdict) -> float:
+    look = common_look(difference.before or difference.after)
+    new = {fact for fact in claim.new if fact[0] in ATTRIBUTES} <= common_look(difference.after or difference.before)
+    # A half right claim may be false about its object alone.
+    if verdict == "right" or (claim.kind == difference.kind and new and not claim.described <= look):
+        return HALF + (1 - HALF) * (_named_share(claim.described, look) ** 2 if look else 1.0)
+    return HALF
+
+
+def _named_share(described: Attributes, look: Attributes) -> float:
+    """The share of the attributes of a look that are named rightly, with one value."""
+    values = Counter(name for name, _ in described)
+    return sum(values[name] == 1 for name, _ in described & look) / max(1, len(look))
+
+
 def changed_object(captions: Sequence[str], row: Row) -> list[float]:
     truth = _single_change(row)
-    said = [read_object_claims(caption) for caption in captions]
-    true = [bool(each.described) and (each.described or set()) <= truth.described and each.new_look <= truth.after
-            for each in said]  # fmt: skip
+    said = [(caption, read_object_claims(caption)) for caption in captions]
     return [
-        float(right) * (len(each.described or ()) / len(ATTRIBUTES)) ** 2 / _claims(caption)
-        for caption, each, right in zip(captions, said, true, strict=True)
-    ]
+        _named_share(claims.described or frozenset(), truth.described) ** 2 * (claims.new_look <= truth.after)
+        / _claims(caption)
+        for caption, claims in said
+    ]  # fmt: skip
 
 
 def changed_type(captions: Sequence[str], row: Row) -> list[float]:
@@ -198,21 +210,12 @@ class Rewards:
         try:
             values = np.array(returned, float)
         except (TypeError, ValueError):
+            values = np.array(math.nan)
+        if values.shape != (len(captions),) or not np.isfinite(values).all():
             raise ValueError(
-                f"rewards: {name} returned {returned!r}, pair {row['pair_id']!r}; it must return numbers"
-            ) from None
-        if values.shape != (len(captions),):
-            count = f"{len(values)} numbers" if values.ndim == 1 else repr(returned)
-            raise ValueError(
-                f"rewards: {name} returned {count} for {len(captions)} captions of pair {row['pair_id']!r}; it must "
-                "return one number for each"
+                f"rewards: {name} returned {returned!r} for {captions} of pair {row['pair_id']!r}; it must "
+                f"return {len(captions)} finite numbers, one for each"
             )
-        for caption, value in zip(captions, values.tolist(), strict=True):
-            if not math.isfinite(value):
-                raise ValueError(
-                    f"rewards: {name} returned {value} for {caption!r} of pair {row['pair_id']!r}; it must return "
-                    "finite numbers"
-                )
         return values[[captions.index(text) for text in texts]]
 
 

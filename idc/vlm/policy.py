@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from idc.training.task import Batch
 from idc.vlm.batch import encode_images
 from idc.vlm.config import PolicyJob
 from idc.vlm.family import Family
+from idc.vlm.logps import answer_log_probabilities
 from idc.vlm.system import SftTask
 from idc.vlm.tuning import without_adapters
+
+AnswerIds = Sequence[Sequence[Sequence[int]]]
+"""Of each pair the ids of its answers, with their end tokens."""
 
 
 class PolicyTask(SftTask):
@@ -22,7 +27,7 @@ class PolicyTask(SftTask):
     one.
 
     Args:
-        has_reference: False keeps no copy; :meth:`reference` may not be used then.
+        has_reference: False keeps no copy; :meth:`reference_log_p` may not be used then.
     """
 
     def __init__(self, job: PolicyJob, model: Any, family: Family, has_reference: bool = True) -> None:
@@ -34,8 +39,28 @@ class PolicyTask(SftTask):
     def base_parts(self) -> list[nn.Module]:
         return [*super().base_parts(), *([] if self.frozen is None else [self.frozen])]
 
+    def answer_log_p(
+        self, batch: Batch, answers: AnswerIds, encoded: Any, temperature: float | None = None, model: Any = None
+    ) -> Tensor:
+        """Log-probabilities of the tokens of the answers to each pair of a batch (K,), answer by answer, whose pixels
+        are those of the pairs, before and after alternating, and ``prompt`` the ids of their questions; see
+        :func:`idc.vlm.logps.answer_log_probabilities`. ``model``: default the policy."""
+        images = [[2 * pair, 2 * pair + 1] for pair in range(len(answers))]
+        model = self.model if model is None else model
+        return answer_log_probabilities(
+            model, batch["prompt"], answers, encoded, batch, images, self.family, temperature
+        )
+
+    @torch.no_grad()
+    def reference_log_p(
+        self, batch: Batch, answers: AnswerIds, encoded: Any, temperature: float | None = None
+    ) -> Tensor:
+        """The same of the reference."""
+        with self._reference(batch, encoded) as (model, features):
+            return self.answer_log_p(batch, answers, features, temperature, model)
+
     @contextmanager
-    def reference(self, batch: Batch, encoded: Any) -> Iterator[tuple[Any, Any]]:
+    def _reference(self, batch: Batch, encoded: Any) -> Iterator[tuple[Any, Any]]:
         """The reference and its features of a batch's images; ``encoded``: those of the policy."""
         model = self.model if self.frozen is None else self.frozen
         with without_adapters(model):  # those of a frozen copy are as they started, and change nothing

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cluster.commands import run_commands
 from idc.demo.run import DEFAULT, demo_steps, demo_systems, folders_of, in_two_queues
@@ -133,7 +134,31 @@ def test_every_step_of_the_demo_is_a_valid_command(command: Command) -> None:
     assert {step.queue for step in trainings} == {1, 2}, "two systems share the cores"
     jobs = [Path(step.command[0]).stem for step in steps]
     assert (jobs.count("train_tokenizer"), jobs.count("train_twincap")) == (1, 2), "a seed repeats its own steps"
-    assert sum("train.seed=1" in step.command for step in steps) == 3, "TwinCap and both stages of ProCap"
+    assert sum("train.seed=1" in step.command for step in steps) == 5, "TwinCap, both stages of ProCap, both rewarded"
+
+
+def test_captioners_are_evaluated_with_and_without_rewards_and_calibrated_after_them(command: Command) -> None:
+    steps = list(demo_steps("demo", [0]))
+    for name, runs in {"TwinCap": ("twincap-0", "twincap-rewarded-0"), "NAMC": ("namc-0", "namc-rewarded-0")}.items():
+        chain = steps if name == "TwinCap" else list(demo_steps("demo", [0], systems=["namc"]))
+        titles = [step.title for step in chain]
+        order = [
+            f"evaluate {name} without rewards on the test split", f"{name}, rewards", f"calibrate {name}",
+            f"evaluate {name} on the test split",
+        ]  # fmt: skip
+        plain, rewards, calibration, rewarded = (chain[titles.index(title)].command for title in order)
+        assert [titles.index(title) for title in order] == sorted(titles.index(title) for title in order)
+        before, after = (f"artifact=runs/demo/{run}/artifact" for run in runs)
+        assert (before in plain, before in rewards, after in calibration, after in rewarded) == (True,) * 4
+        assert sum(title.startswith("calibrate") and name in title for title in titles) == 1
+    (page,) = (step.command for step in steps if step.title == "write the page")
+    shown = yaml.safe_load(command("evaluate", *page[1:], "--print-config").stdout)
+    assert shown["evaluations"] == ["runs/demo/twincap-rewarded-0/evaluation"]
+    assert shown["compare"] == {
+        "TwinCap without rewards": ["runs/demo/twincap-0/evaluation"],
+        "ProCap": ["runs/demo/finetune-rewarded-0/evaluation"],
+        "ProCap without rewards": ["runs/demo/finetune-0/evaluation"],
+    }
 
 
 def test_a_system_of_other_pairs_has_a_demo_of_its_own(command: Command) -> None:
@@ -216,17 +241,23 @@ def test_the_summary_takes_the_captioner_that_is_better_on_validation(
     evaluation = evaluation.model_copy(update={"protocol": {**evaluation.protocol, **data}})
     for one, validation, own in zip(demo_systems(DEFAULT), (1.0, 1.5), claims, strict=True):
         for folders in folders_of("mine", [0, 1]):
-            run = Path(one.folder(folders))
-            ev.save(run / "evaluation", evaluation.model_copy(update={"hallucination": own}), rows)
+            runs = [Path(run) for run in one.captioners(folders).values()]
+            for run in runs:
+                ev.save(run / "evaluation", evaluation.model_copy(update={"hallucination": own}), rows)
             result = {"metrics": {"CIDEr": validation}, "seconds": 10.0, "seconds_per_step": 0.25}
-            for name in (run, Path("runs/mine/tokenizer"), Path("runs/mine/pretrain-0")):
+            for name in (*runs, Path("runs/mine/tokenizer"), Path("runs/mine/pretrain-0")):
                 name.mkdir(exist_ok=True)
                 (name / "result.json").write_text(json.dumps(result))
     found = demo_summary("mine", [0, 1])
     assert found["captioner"] == "ProCap"
-    assert found["artifact"] == "runs/mine/finetune-0/artifact"
+    assert found["artifact"] == "runs/mine/finetune-rewarded-0/artifact"
+    assert list(found["captioners"]) == [
+        "TwinCap", "TwinCap without rewards", "ProCap", "ProCap without rewards",
+    ]  # fmt: skip
     assert found["leaderboard"] == "runs/mine/leaderboard/rendered-12345678.html"
-    assert list(found["seconds_per_step"]) == ["TwinCap", "tokenizer", "ProCap stage 1", "ProCap stage 2"]
+    assert list(found["seconds_per_step"]) == [
+        "TwinCap", "TwinCap, rewards", "tokenizer", "ProCap stage 1", "ProCap stage 2", "ProCap, rewards",
+    ]  # fmt: skip
     assert found["captioners"]["TwinCap"]["claims"]["object"]["mean"] == 1.0
     procap = found["captioners"]["ProCap"]["claims"]
     assert procap["object"].pop("interval") == pytest.approx([0.0, 0.7935], abs=1e-4)

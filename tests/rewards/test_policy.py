@@ -56,11 +56,11 @@ class Table:
             answers.append(rows)
         return answers
 
-    def log_p(self, answers: Sequence[Sequence[DrawnCaption]]) -> Tensor:
+    def log_p(self, tokens: Sequence[Sequence[Sequence[int]]]) -> Tensor:
         logs = self.logits.log_softmax(-1)
         return torch.stack([
             logs[pair, position, word]
-            for pair, group in enumerate(answers) for answer in group for position, word in enumerate(answer.ids)
+            for pair, group in enumerate(tokens) for ids in group for position, word in enumerate(ids)
         ])  # fmt: skip
 
 
@@ -125,7 +125,12 @@ def compare(module: Any, settings: RewardSettings) -> None:
     assert len({len(answer.ids) for row in answers for answer in row}) > 2
     assert any(not answer.ended for row in answers for answer in row)
     for now in [start, moved(start)][: settings.updates]:
-        loss, _ = group.step("batch", ROWS, start.sample, now.log_p, lambda answers: reference.log_p(answers).detach())
+        loss, _ = group.step(
+            {"visit": ["batch"], "row": ROWS},
+            start.sample,
+            now.log_p,
+            reference.log_p,
+        )
         expected = naive_loss(now, start, reference, answers, settings)
         (gradient,), (theirs,) = (torch.autograd.grad(value, now.logits) for value in (loss, expected))
         torch.testing.assert_close(loss, expected)
@@ -179,9 +184,9 @@ def test_the_comparison_finds_a_planted_mistake(name: str) -> None:
 
 def test_draws_are_a_function_of_seed_epoch_sample_and_answer_alone() -> None:
     draws = policy.draws_of(1, 2, 3, 4, 5)
-    assert np.array_equal(draws[:2], policy.draws_of(1, 2, 3, 2, 5))
+    assert torch.equal(draws[:2], policy.draws_of(1, 2, 3, 2, 5))
     for other in ((0, 2, 3), (1, 0, 3), (1, 2, 0)):
-        assert not np.array_equal(draws, policy.draws_of(*other, 4, 5))
+        assert not torch.equal(draws, policy.draws_of(*other, 4, 5))
     assert len(set(draws.flatten().tolist())) == 20
 
 
@@ -195,7 +200,7 @@ def test_captions_are_drawn_anew_when_the_batch_is_another_one() -> None:
             drawn.append(batch)
             return table.sample(greedy)
 
-        return group.step(batch, ROWS, sample, table.log_p, table.log_p)[1]
+        return group.step({"visit": [batch], "row": ROWS}, sample, table.log_p, table.log_p)[1]
 
     logs = [logged(batch) for batch in "ababab" + "cdcdcd"]
     assert drawn == list("abcd")

@@ -61,14 +61,14 @@ def test_a_degenerate_answer_earns_less_than_a_plain_sentence(name: str, answer:
         assert earned(name, caption, row, ended) < earned(name, PLAIN[row["pair_id"]], row), row["pair_id"]
 
 
-def test_what_is_named_less_earns_less_and_a_false_attribute_nothing() -> None:
+def test_what_is_left_out_earns_nothing_like_what_is_false() -> None:
     captions = [
         "the small red metal cube was removed", "the small red cube was removed", "the red cube was removed",
         "the cube was removed", "the large red metal cube was removed",
     ]  # fmt: skip
     for name, values in {
-        "object": [1, 9 / 16, 1 / 4, 1 / 16, 0],
-        "differences": [0.3 + 0.7 * share for share in (1, 9 / 16, 1 / 4, 1 / 16, 0)],
+        "object": [1, 9 / 16, 1 / 4, 1 / 16, 9 / 16],
+        "differences": [0.3 + 0.7 * share for share in (1, 9 / 16, 1 / 4, 1 / 16, 9 / 16)],
         "change_type": [1, 1, 1, 1, 1],
         "unchanged": [0, 0, 0, 0, 0],
     }.items():
@@ -124,14 +124,14 @@ def text_of(captions: Sequence[str], row: Row) -> list[Any]:
         (
             {"tests.rewards.test_rewards:half_a_number": 1.0},
             [SAME],
-            r"returned nan for .* of pair 'same'; it must return",
+            r"half_a_number returned \[nan, nan\] for .* of pair 'same'; it must return 2 finite numbers",
         ),
-        ({"tests.rewards.test_rewards:half_a_number": 1.0}, [CHANGED], r"returned 1 numbers for 2 captions of pair"),
         (
-            {"tests.rewards.test_rewards:text_of": 1.0},
-            ROWS,
-            "returned .'good', 'good'., pair .*; it must return numbers",
+            {"tests.rewards.test_rewards:half_a_number": 1.0},
+            [CHANGED],
+            r"returned \[0.5\] for .* of pair 'changed'; it",
         ),
+        ({"tests.rewards.test_rewards:text_of": 1.0}, ROWS, r"returned \['good', 'good'\] for .*; it must return 2"),
         ({"object": 1.0}, [{**CHANGED, "meta": {}}], "object compares captions with the scenes of rendered pairs, and"),
         ({"cider": 1.0}, [CHANGED], "all pairs have the same captions; take more pairs, or leave it out"),
     ],

@@ -27,7 +27,7 @@ from idc.training.context import Context
 from idc.training.data import Loaders
 from idc.training.task import Batch
 from idc.vlm.family import Family
-from idc.vlm.logps import answer_log_probabilities, sums_of_answers
+from idc.vlm.logps import sums_of_answers
 from idc.vlm.policy import PolicyTask
 from idc.vlm.system import SftTask, TunedSystem
 
@@ -84,8 +84,11 @@ class PreferenceTask(PolicyTask):
         picks_B1 = draw_candidates(log_q_BN, batch["noise"])[:, None]
         answers = self._answer_ids(batch, picks_B1)
         # The reference comes first, so that the policy's graph is the only one in memory.
-        reference_B2 = self._reference_log_p(batch, answers, encoded)
-        policy_B2 = self._log_p(self.model, batch, answers, encoded)
+        reference_K = self.reference_log_p(batch, answers, encoded)
+        policy_K = self.answer_log_p(batch, answers, encoded)
+        reference_B2, policy_B2 = (
+            sums_of_answers(logs_K, answers)[0].view(-1, 2) for logs_K in (reference_K, policy_K)
+        )
         ratios_B2 = policy_B2 - reference_B2
         margins_B = self.job.beta * (ratios_B2[:, 0] - ratios_B2[:, 1])  # equation 2
         losses_B = F.softplus(-margins_B)  # equation 5
@@ -124,16 +127,6 @@ class PreferenceTask(PolicyTask):
         return [
             [ids[number] for number in pair] for pair in zip(batch["chosen"].tolist(), rejected.tolist(), strict=True)
         ]
-
-    def _log_p(self, model: Any, batch: Batch, answers: Sequence[Sequence[Sequence[int]]], encoded: Any) -> Tensor:
-        images = [[2 * pair, 2 * pair + 1] for pair in range(len(answers))]
-        logs_K = answer_log_probabilities(model, batch["prompt"], answers, encoded, batch, images, self.family)
-        return sums_of_answers(logs_K, answers)[0].view(len(answers), -1)
-
-    @torch.no_grad()
-    def _reference_log_p(self, batch: Batch, answers: Sequence[Sequence[Sequence[int]]], encoded: Any) -> Tensor:
-        with self.reference(batch, encoded) as (model, features):
-            return self._log_p(model, batch, answers, features)
 
     @torch.no_grad()
     def _update_baseline(self, rewards_B: Tensor) -> None:

@@ -1,17 +1,12 @@
-"""Pairs with the numbers that their captions are drawn by."""
+"""Dialogues about pairs whose answers are drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from idc.rewards.policy import draws_of
-from idc.rewards.rewards import Row, with_meta
+from idc.rewards import policy
+from idc.rewards.rewards import with_meta
 from idc.systems.grpo.config import GrpoJob
 from idc.training.context import Context
 from idc.training.data import Loaders
@@ -20,25 +15,6 @@ from idc.vlm.batch import collate_encoded, join_pixels, prompt_sample
 from idc.vlm.chat import Chat
 from idc.vlm.family import Family
 from idc.vlm.samples import DialogueSamples, TuningSample, collate_samples, loaders_of
-
-
-@dataclass(frozen=True)
-class DrawnSample:
-    """A pair whose captions are drawn.
-
-    Attributes:
-        visit: part, sample and epoch, which name the draws.
-        row: the pair, for its rewards.
-        prompt: token ids of the question.
-        pixels: see :meth:`idc.vlm.family.Family.pixels`.
-        draws: uniform numbers (G, T).
-    """
-
-    visit: tuple[int, int, int]
-    row: Row
-    prompt: Sequence[int]
-    pixels: Mapping[str, Tensor]
-    draws: np.ndarray
 
 
 class DrawnDialogues(DialogueSamples):
@@ -60,16 +36,16 @@ class DrawnDialogues(DialogueSamples):
             )
         return longest
 
-    def get(self, index: int, epoch: int) -> DrawnSample:  # type: ignore[override]
+    def get(self, index: int, epoch: int) -> Any:
         row, number = self._visit(index, epoch)
         dialogue = self.dialogue(row, number)
-        return DrawnSample(
-            visit=(self.part, index, epoch),
-            row=with_meta(self.rows[row]),
-            prompt=self.chat.prompt(dialogue.turns[:-1], dialogue.sizes),
-            pixels=self.chat.family.pixels(dialogue.decoded()),
-            draws=draws_of(self.seed, epoch, index, self.group, self.longest),
-        )
+        return {
+            "visit": (self.part, index, epoch),
+            "row": with_meta(self.rows[row]),
+            "prompt": self.chat.prompt(dialogue.turns[:-1], dialogue.sizes),
+            "pixels": self.chat.family.pixels(dialogue.decoded()),
+            "draws": policy.draws_of(self.seed, epoch, index, self.group, self.longest),
+        }
 
 
 def make_loaders(job: GrpoJob, family: Family, context: Context) -> Loaders:
@@ -81,20 +57,17 @@ def make_loaders(job: GrpoJob, family: Family, context: Context) -> Loaders:
     return loaders_of(job, parts, validation, family, context, collate_drawn, job.updates)
 
 
-def collate_drawn(samples: Sequence[DrawnSample | TuningSample], family: Family) -> Batch:
-    """A batch of B samples: for validation see :func:`idc.vlm.samples.collate_samples`; for training the family's
-    pixels, before and after alternating, and
-
-    - ``padded``: the prompts, padded on the left, without pixels; ``prompt``, ``row``, ``visit``: lists of B;
-    - ``draws`` (B, G, T).
-    """
-    if isinstance(samples[0], TuningSample):
-        return collate_samples([sample for sample in samples if isinstance(sample, TuningSample)], family)
-    drawn = [sample for sample in samples if isinstance(sample, DrawnSample)]
-    lists: dict[str, Any] = {key: [getattr(sample, key) for sample in drawn] for key in ("prompt", "row", "visit")}
+def collate_drawn(samples: Sequence[Mapping[str, Any] | TuningSample], family: Family) -> Batch:
+    """A batch of B samples: for validation see :func:`idc.vlm.samples.collate_samples`; for training
+    :func:`idc.rewards.policy.collate_draws`, the family's pixels, before and after alternating, and the prompts:
+    ``prompt``, a list, and ``padded``, on the left, without pixels."""
+    if validated := [sample for sample in samples if isinstance(sample, TuningSample)]:
+        return collate_samples(validated, family)
+    drawn = [sample for sample in samples if isinstance(sample, Mapping)]
+    prompts = [sample["prompt"] for sample in drawn]
     return {
-        **join_pixels([sample.pixels for sample in drawn], family),
-        **lists,
-        "padded": collate_encoded([prompt_sample(sample.prompt) for sample in drawn], family, "left"),
-        "draws": torch.from_numpy(np.stack([sample.draws for sample in drawn])),
+        **policy.collate_draws(drawn),
+        **join_pixels([sample["pixels"] for sample in drawn], family),
+        "prompt": prompts,
+        "padded": collate_encoded([prompt_sample(ids) for ids in prompts], family, "left"),
     }

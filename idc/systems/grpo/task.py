@@ -7,9 +7,9 @@ One vision pass a step serves draws and learning; the answers to a pair are one 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from idc.rewards.policy import Answers, GroupPolicy
@@ -21,7 +21,6 @@ from idc.training.data import Loaders
 from idc.training.task import Batch
 from idc.vlm.family import Family
 from idc.vlm.generate import generate
-from idc.vlm.logps import answer_log_probabilities
 from idc.vlm.policy import PolicyTask
 from idc.vlm.system import TunedSystem
 
@@ -36,35 +35,22 @@ class GrpoTask(PolicyTask):
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
         encoded = self.encode(batch)
-
-        def log_p(answers: Answers) -> Tensor:
-            return self._log_p(self.model, batch, answers, encoded)
-
-        @torch.no_grad()
-        def reference(answers: Answers) -> Tensor:
-            with self.reference(batch, encoded) as (model, features):
-                return self._log_p(model, batch, answers, features)
-
-        def sample(greedy: bool) -> Answers:
-            return self._sample(batch, encoded, greedy)
-
-        return self.policy.step(tuple(batch["visit"]), batch["row"], sample, log_p, reference)
-
-    def _log_p(self, model: Any, batch: Batch, answers: Answers, encoded: Any) -> Tensor:
-        ids = [[answer.ids for answer in group] for group in answers]
-        images = [[2 * pair, 2 * pair + 1] for pair in range(len(ids))]
-        return answer_log_probabilities(
-            model, batch["prompt"], ids, encoded, batch, images, self.family, self.job.temperature
+        settings = {"encoded": encoded, "temperature": self.job.temperature}
+        return self.policy.step(
+            batch,
+            sample=partial(self._sample, batch, encoded),
+            log_p=partial(self.answer_log_p, batch, **settings),
+            reference=partial(self.reference_log_p, batch, **settings),
         )
 
     def _sample(self, batch: Batch, encoded: Any, greedy: bool) -> Answers:
         pixels = {key: batch[key] for key in self.family.pixel_keys if key in batch}
-        settings = self.job.generation.model_copy(update={"beams": 1})
+        search = self.job.generation.model_copy(update={"beams": 1})
         options = {} if greedy else {"hypotheses": self.job.group, "draws": batch["draws"]}
         training = self.training
         self.set_training(False)  # recomputed activations would leave no cache of keys and values
         hypotheses = generate(
-            self.model, {**batch["padded"], **pixels}, encoded, self.family, settings,
+            self.model, {**batch["padded"], **pixels}, encoded, self.family, search,
             temperature=self.job.temperature, **options,
         )  # fmt: skip
         self.set_training(training)

@@ -7,16 +7,16 @@ B pairs, G captions of each, T tokens, K tokens of all captions.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from idc.nn.captioned_rows import CaptionedRows, ImageStore, of_validation
-from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import WordCaptioner
-from idc.rewards.policy import Answers, GroupPolicy, draws_of
+from idc.rewards.policy import Answers, GroupPolicy, collate_draws, draws_of
 from idc.rewards.rewards import DrawnCaption, Rewards, training_rows, with_meta
 from idc.systems import load_captioner
 from idc.systems.grpo.config import WordsJob
@@ -49,18 +49,15 @@ class DrawnPairs(CaptionedRows):
         sample = {side: self.images(row[side])[0] for side in ("before", "after")}
         if not self.draws:
             return {**sample, **self.scored(row)}
-        draws = torch.from_numpy(draws_of(self.seed, epoch, index, self.group, self.length))
+        draws = draws_of(self.seed, epoch, index, self.group, self.length)
         return {**sample, "row": with_meta(row), "draws": draws, "visit": (self.part, index, epoch)}
 
 
-def collate(samples: Sequence[Mapping[str, Any]]) -> Batch:
-    """``before`` and ``after``, lists of images uint8 (H, W, 3); of training samples ``row`` and ``visit``, lists, and
-    ``draws`` (B, G, T)."""
-    batch: dict[str, Any] = {side: [sample[side] for sample in samples] for side in ("before", "after")}
-    if "draws" in samples[0]:
-        batch |= {name: [sample[name] for sample in samples] for name in ("row", "visit")}
-        batch["draws"] = torch.stack([sample["draws"] for sample in samples])
-    return batch | of_validation([dict(sample) for sample in samples])
+def collate(samples: Sequence[dict[str, Any]]) -> Batch:
+    """``before`` and ``after``, lists of images uint8 (H, W, 3), and :func:`idc.rewards.policy.collate_draws` or what
+    validation compares captions with."""
+    images = {side: [sample[side] for sample in samples] for side in ("before", "after")}
+    return images | (collate_draws(samples) if "draws" in samples[0] else of_validation(samples))
 
 
 class RewardedWords(CaptioningTask):
@@ -83,32 +80,30 @@ class RewardedWords(CaptioningTask):
                 module.training = mode
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
-        images = batch["before"], batch["after"]
+        images, temperature = (batch["before"], batch["after"]), self.job.temperature
         memory_BSD = self.captioner.memory(*images)
+        return self.policy.step(
+            batch,
+            sample=partial(self._sample, memory_BSD, batch["draws"]),
+            log_p=lambda ids: self.captioner.token_log_probabilities(memory_BSD, ids, temperature),
+            reference=lambda ids: self.reference.token_log_probabilities(
+                self.reference.memory(*images), ids, temperature
+            ),
+        )
 
-        def sample(greedy: bool) -> Answers:
-            if greedy:
-                return self._answers(self.captioner.greedy(memory_BSD), 1)
-            return self._answers(self.captioner.draw(memory_BSD, batch["draws"], self.job.temperature), self.job.group)
-
-        def log_p(answers: Answers) -> Tensor:
-            return self.captioner.token_log_probabilities(memory_BSD, _ids(answers), self.job.temperature)
-
-        @torch.no_grad()
-        def reference(answers: Answers) -> Tensor:
-            memory = self.reference.memory(*images)
-            return self.reference.token_log_probabilities(memory, _ids(answers), self.job.temperature)
-
-        return self.policy.step(tuple(batch["visit"]), batch["row"], sample, log_p, reference)
-
-    def _answers(self, decoded: Decoded, count: int) -> Answers:
-        """The captions of each pair, ``count`` of them, in the order of the pairs."""
+    def _sample(self, memory_BSD: Tensor, draws_BGT: Tensor, greedy: bool) -> Answers:
+        decoded = (
+            self.captioner.greedy(memory_BSD)
+            if greedy
+            else self.captioner.draw(memory_BSD, draws_BGT, self.job.temperature)
+        )
         ids_AT, lengths_A = decoded.ids.flatten(0, -2).tolist(), decoded.lengths.flatten().tolist()
         end = self.captioner.vocabulary.special.eos
         flat = [
             DrawnCaption(ids[:length], self.captioner.text(ids[:length]), ids[length - 1] == end)
             for ids, length in zip(ids_AT, lengths_A, strict=True)
         ]
+        count = len(flat) // len(memory_BSD)
         return [flat[start : start + count] for start in range(0, len(flat), count)]
 
     def caption(self, batch: Batch) -> list[str]:
@@ -116,10 +111,6 @@ class RewardedWords(CaptioningTask):
 
     def param_groups(self) -> list[dict[str, Any]]:
         return [{"name": "captioner", "params": list(self.net.parameters()), **self.job.optim.model_dump()}]
-
-
-def _ids(answers: Answers) -> list[list[Sequence[int]]]:
-    return [[answer.ids for answer in group] for group in answers]
 
 
 def _build(start: Artifact, job: WordsJob, context: Context) -> Parts:

@@ -1,9 +1,9 @@
 """NAMC in the demo: an image tokenizer of its grid, descriptions with known noise, pre-training,
-fine-tuning."""
+fine-tuning, rewards."""
 
 from __future__ import annotations
 
-from idc.demo.system import DemoSystem, Stage
+from idc.demo.system import DemoSystem, Stage, reward_stage
 
 NOISE = 0.2
 """Share of the objects named in a description that are disturbed."""
@@ -26,6 +26,8 @@ DEMO = DemoSystem(
         Stage(
             "NAMC fine-tuning", "finetune_namc", "namc/finetune_small.yaml", "namc-{seed}",
             ("pairs={pairs}", "pretrained={runs}/namc-pretrain-{seed}/artifact"),
+            captioner="NAMC without rewards",
         ),
+        reward_stage("NAMC", "namc"),
     ),
 )  # fmt: skip

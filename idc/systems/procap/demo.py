@@ -1,8 +1,8 @@
-"""ProCap in the demo: image tokenizer, procedures, two stages; procedures on the page."""
+"""ProCap in the demo: image tokenizer, procedures, two stages, rewards; procedures on the page."""
 
 from __future__ import annotations
 
-from idc.demo.system import DemoSystem, Stage
+from idc.demo.system import DemoSystem, Stage, reward_stage
 
 _PROCEDURES = "procedures={data}/procedures"
 
@@ -25,7 +25,9 @@ DEMO = DemoSystem(
         Stage(
             "ProCap stage 2", "finetune_procap", "procap/finetune_demo.yaml", "finetune-{seed}",
             (_PROCEDURES, "pretrained={runs}/pretrain-{seed}/artifact"),
+            captioner="ProCap without rewards",
         ),
+        reward_stage("ProCap", "finetune"),
     ),
     page=(_PROCEDURES,),
 )  # fmt: skip

@@ -115,13 +115,13 @@ def test_the_reference_is_the_untouched_model_and_does_not_move_with_the_policy(
     answers = task._answer_ids(batch, torch.zeros(4, 1, dtype=torch.long))
     untouched = naive.frozen_copy(task)
     with torch.no_grad():
-        expected = task._log_p(untouched, batch, answers, encode_images(untouched, batch, task.family))
+        expected = task.answer_log_p(batch, answers, encode_images(untouched, batch, task.family), model=untouched)
     for _ in range(2):
-        reference = task._reference_log_p(batch, answers, task.encode(batch))
+        reference = task.reference_log_p(batch, answers, task.encode(batch))
         assert torch.equal(reference, expected)
         assert not reference.requires_grad
         moved(task)
-    assert not torch.equal(task._log_p(task.model, batch, answers, task.encode(batch)), expected)
+    assert not torch.equal(task.answer_log_p(batch, answers, task.encode(batch)), expected)
     assert trained == {name for name, parameter in task.named_parameters() if parameter.requires_grad}
     assert not any(name.startswith("frozen.") for name in task.checkpoint_keys()), "the copy is not stored"
 
