@@ -33,7 +33,7 @@ def other_regions(pair: ComparedPair, boxes: Sequence[Box]) -> list[int]:
 
 def region_claims(pair: ComparedPair, indices: Iterable[int], stayed: Sequence[Instance] = ()) -> list[Claim]:
     """Claims for regions, by their indices, each said to be at the one of ``stayed`` that it is inside of."""
-    result = []
+    result: list[Claim] = []
     for index in indices:
         region, ratio = pair.regions[index], pair.ratio(index)
         around = pair.around if index == 0 else None
