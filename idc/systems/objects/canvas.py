@@ -88,6 +88,12 @@ class PairCanvas(NamedTuple):
         """Number of pixels of the image before."""
         return math.prod(self.sizes[0])
 
+    @property
+    def one_sided(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows and columns one image alone has."""
+        rows, columns = (np.minimum(*lines) < 0 for lines in self.lines)
+        return rows, columns
+
     def on(self, side: int, box: PixelBox) -> PixelBox:
         """A box of the canvas on the image before (``side`` 0) or after (1); empty where it has nothing there."""
         ends = []

@@ -59,7 +59,7 @@ _PICTURES, _PICTURE = 3, 96
 """Number of the claims about a screen of which a picture is looked at, and its shortest side."""
 _MOSTLY_CHANGED = 0.6
 """Share of the box of an object that is the same below which the rest of the box has changed: it does not fill it."""
-_VERSION = 7
+_VERSION = 8
 """Incremented when the same pairs would get other captions: results are stored by the artifact's contents."""
 _NAMELESS = (*UNNAMED, OBJECT, PICTURE, WORDS)
 _HIDDEN = "positions differ, and a change cannot be told from what the other view hides"

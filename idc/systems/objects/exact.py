@@ -84,7 +84,7 @@ def exact_changes(
     started = time.thread_time()
     repainted = canvas.repainted
     different = different_pixels(repainted.before, canvas.after, canvas.pixels)
-    reader = WordReader(read_text) if texts is None else KnownReader(texts.stayed, canvas)
+    reader = WordReader(read_text, canvas.one_sided) if texts is None else KnownReader(texts.stayed, canvas)
     said = [_strip_claim((before, after)[strip.side], strip, reader) for strip in canvas.strips[:_MOST_LISTED]]
     outlined, at_outlines = changed_outlines(canvas, different, reader)
     unmoved, moves, accounted = unmoved_pixels(repainted.before, canvas.after, different & ~at_outlines)
@@ -201,7 +201,8 @@ def _strip_claim(image: np.ndarray, strip: ExtraStrip, reader: WordReader) -> tu
     """Rows or columns that one image alone has."""
     box, is_new = strip.box, bool(strip.side)
     colour = main_colour(image[slices_of(box)].reshape(-1, 3))
-    [words] = reader.words([image], box, lambda area: True) if colour.share < 1 else [[]]
+    part = image[slices_of(box)]  # alone: words that its edges cut are not quoted
+    [words] = reader.words([part], (0, 0, *part.shape[1::-1]), lambda area: True) if colour.share < 1 else [[]]
     where = where_of(box, image.shape[:2])
     if box[strip.axis == 0] == 0:
         where = "on the left" if strip.axis else "at the top"

@@ -218,10 +218,12 @@ class DrawnWords(NamedTuple):
 
 
 class WordReader:
-    """What may still be read of a pair, and the number of parts that were left out for it."""
+    """What may still be read of a pair, and the number of parts that were left out for it. ``one_sided``: which rows
+    and columns of both images one of them alone has: words across them are of neither."""
 
-    def __init__(self, reads_text: bool) -> None:
+    def __init__(self, reads_text: bool, one_sided: tuple[np.ndarray, np.ndarray] | None = None) -> None:
         self.reads_text, self.skipped, self.named = reads_text, 0, 0
+        self._one_sided = one_sided
         self.clusters, self.lines, self.pixels = _MOST_READ, _MOST_LINES, _MOST_PIXELS
 
     def words_of(self, before: np.ndarray, after: np.ndarray, box: PixelBox, mask: np.ndarray) -> DrawnWords:
@@ -298,12 +300,20 @@ class WordReader:
                 if area[3] <= limit
                 for each in words_on_line(part, line)
                 if not _is_cut(image, (word := each._replace(corners=original(each.corners))).box)
+                and not (len(images) > 1 and self._is_patched(word.box))
             ]
             for image, part, lines in zip(images, parts, sides, strict=True)
         ]
         boxes = [word.box for side in words for word in side if wanted(word.box)]
         # Two words begin or end together, or one is in the place of the other one.
         return [[word for word in side if any(box_iou(word.box, box) > _SHORTENED for box in boxes)] for side in words]
+
+    def _is_patched(self, box: PixelBox) -> bool:
+        """Whether a word's box has rows or columns that one image alone has."""
+        if self._one_sided is None:
+            return False
+        rows, columns = self._one_sided
+        return bool(rows[box[1] : box[3]].any() or columns[box[0] : box[2]].any())
 
 
 def _is_cut(image: np.ndarray, box: PixelBox) -> bool:

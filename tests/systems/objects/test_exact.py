@@ -536,3 +536,12 @@ def test_anti_aliasing_of_the_same_edge_is_no_change() -> None:
     assert int(np.abs(after.astype(int) - before).max()) > 40
     assert compared(after, before).objects_text == ONLY_RENDERING
     assert compared(before, before).objects_text == IDENTICAL
+
+
+def test_words_that_the_edge_of_a_strip_cuts_are_not_quoted() -> None:
+    page = Image.new("RGB", (640, 200), "white")
+    for x, word in ((180, "Registration"), (420, "Open")):
+        ImageDraw.Draw(page).text((x, 80), word, fill="black", font=ImageFont.load_default(26))
+    before, after = np.array(page)[:, :260], np.array(page)
+    [description] = ObjectsCaptioner(ObjectsConfig(mode="exact")).describe([before], [after])
+    assert description.best.caption == 'A strip of 380 x 200 px with the words "Open" was added on the right.'
