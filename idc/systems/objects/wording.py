@@ -244,6 +244,7 @@ def sentence_of(claims: Sequence[Claim], explained: bool) -> str:
 
 
 def as_sentence(clause: str) -> str:
+    """A clause with a capital and a stop."""
     return f"{clause[:1].upper()}{clause[1:]}."
 
 
