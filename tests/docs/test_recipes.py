@@ -36,7 +36,7 @@ NOT_RUN = {
     r"jobs/train_twincap\.py --config jobs/configs/twincap/demo\.yaml$": "the demo's, run for the workplace",
     r"guide_small\.yaml|runs/(guide-small|changevg(-\w+)?)/|artifact runs/guide/": "minutes; tests/systems/changevg",
     r"data/satellite/changeimti": "rendered satellite pairs; tests/systems/changevg",
-    r"twincap/several_|data/several/swapped": "minutes; tests/rendered/test_several.py",
+    r"twincap/several_|data/several/swapped|several-800": "minutes; tests/rendered/test_several.py",
     r"several-(twincap|sft|encoder)/?": "minutes, and a base; tests/systems/adpo, tests/vision/pair_encoder",
     r"yolox_s\.onnx": "a network to download; tests/systems/objects",
 }  # fmt: skip
