@@ -26,10 +26,10 @@ class CiderD:
 
     def __call__(self, captions: Sequence[str], references: Sequence[str]) -> list[float]:
         """The score of each caption, as ``pycocoevalcap`` scales it: 10 for a caption that all references equal."""
-        cooked, scores = cook_refs(self._tokens(references)), list[float]()
+        # The scorer takes the number of lists of references for that of the documents.
+        self._scorer.crefs, scores = [cook_refs(self._tokens(references)), *self._others], list[float]()
         for counts in cook_refs(self._tokens(captions)):
-            # The scorer takes the number of lists of references for that of the documents.
-            self._scorer.ctest, self._scorer.crefs = [counts], [cooked, *self._others]
+            self._scorer.ctest = [counts]
             scores += map(float, self._scorer.compute_cider())
         return scores
 

@@ -31,8 +31,9 @@ _FLAT_PARTS, _FEW_COLOURS, _EQUAL = (0.15, 0.25), 0.1, 0.25
 that of its pixels (gradients), and this share of blocks that are exactly equal on both images; edits of photographs are
 not flat, and frames of one camera have at most 0.02 of such blocks."""
 _EDITED, _RETOUCHED = 0.5, 0.9
-"""Shares of equal blocks of a page of which the photographs are the same, where one was edited, up to 0.12 of what
-differs and its surroundings is flat; and of a photograph or page of which a few words may differ."""
+"""Shares of equal blocks from which two images are a page whose photographs are the same, if what differs is drawn, and
+a photograph or page of which a few words may differ. Where a photograph was edited, at most 0.12 of what differs is
+flat."""
 _BLOCK = 16
 """Side of these blocks."""
 _SEEN_AGAIN = 0.8

@@ -5,7 +5,6 @@ pixels changed, and the changed regions that they do not explain. What is not su
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
@@ -187,8 +186,10 @@ def _named_claims(
     boxes: list[Box] = []
     crowds: set[str] = set()
 
-    def claim(kind: ClaimKind, first: Sequence[Instance], second: Sequence[Instance], *words: str) -> None:
-        claims.append(_claim(kind, first, second, pair, *words))
+    def claim(
+        kind: ClaimKind, first: Sequence[Instance], second: Sequence[Instance], *words: str, aspect: str | None = None
+    ) -> None:
+        claims.append(_claim(kind, first, second, pair, *words, aspect=aspect))
         boxes.extend(item.place for item in (*first, *second))
 
     for first, second in product(sure_old, sure_new):
@@ -210,9 +211,10 @@ def _named_claims(
     for first, second in product(sure_old, sure_new):
         alike = first.family not in crowds and _same(first, second)
         if alike and pair.share(second.place, boxes) >= _CHANGED:
-            claim("changed", [first], [second])
             if pair.moved(second.place):
-                claims[-1] = replace(claims[-1], kind="moved", aspect="position")
+                claim("moved", [first], [second], aspect="position")
+            else:
+                claim("changed", [first], [second])
     return claims, boxes
 
 
@@ -270,7 +272,7 @@ def _without_hidden(
 
 def _claim(
     kind: ClaimKind, first: Sequence[Instance], second: Sequence[Instance], pair: ComparedPair,
-    before: str | None = None, after: str | None = None,
+    before: str | None = None, after: str | None = None, *, aspect: str | None = None,
 ) -> Claim:  # fmt: skip
     items = [*first, *second]
     names = {item.name for item in items}
@@ -278,7 +280,7 @@ def _claim(
     return Claim(
         kind, name, max(len(first), len(second)), pair.where(second or first),
         _around(first, pair.size_before), _around(second, pair.size_after),
-        min(item.score for item in items), before, after,
+        min(item.score for item in items), before, after, aspect,
     )  # fmt: skip
 
 

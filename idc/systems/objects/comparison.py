@@ -158,7 +158,8 @@ def _compared(
     replaced: bool,
 ) -> Comparison:
     """The comparison of reduced images; ``replaced``: of two of one view and light, by what is the same in both."""
-    noise = max(noise_of(aligned.before), noise_of(second))
+    noise_after = noise_of(second)
+    noise = max(noise_of(aligned.before), noise_after)
     sigma = _SMOOTHING * (1 + 33 * noise)
     blurred = (cv2.GaussianBlur(image, (0, 0), sigma) for image in (aligned.lit, second))
     colour, other = (cv2.cvtColor(image, cv2.COLOR_RGB2LAB) * _WEIGHTS for image in blurred)
@@ -201,7 +202,7 @@ def _compared(
     for mask in lines:
         difference[mask] = strength[mask]
     steady = comparable and aligned.shift <= reach and aligned.settled and not replaced
-    displaced = _displaced(regions, outlines, aligned.lit, second, reach) if steady else [False] * len(regions)
+    displaced = _displaced(regions, outlines, aligned.lit, second, reach, noise) if steady else [False] * len(regions)
     levels = (float(image[rest].mean()) if rest.any() else 1.0 for image in (aligned.before, second))
     weak = np.linalg.norm(colour - other, axis=2)[far] > threshold / 3  # a single pixel may be noise
     view = view_of(aligned.matches, second.shape)
@@ -224,8 +225,8 @@ def _compared(
         small=threshold > THRESHOLD or int(weak.sum()) > 4,
         shaded=any(shaded),
         light=brightness_ratio(*levels),
-        sharpness=_sharpness(aligned.before, second),
-        noise=(noise_of(second), noise_of(first)),
+        sharpness=_sharpness(aligned.before, second) if comparable else 1.0,
+        noise=(noise_after, noise_of(first)),
         view=view,
     )
 
@@ -248,14 +249,13 @@ def _outlines(regions: list[np.ndarray], before: np.ndarray, after: np.ndarray) 
 
 
 def _displaced(
-    regions: list[np.ndarray], outlines: list[float], lit: np.ndarray, after: np.ndarray, reach: int
+    regions: list[np.ndarray], outlines: list[float], lit: np.ndarray, after: np.ndarray, reach: int, noise: float
 ) -> list[bool]:
     unclear = [abs(outline) <= CAME for outline, _ in zip(outlines, regions, strict=False)]
     if not any(unclear):
         return unclear
     flow, moved = along_flow(lit, after)
-    lengths, noise = np.linalg.norm(flow, axis=-1), max(noise_of(lit), noise_of(after))
-    result = []
+    lengths, result = np.linalg.norm(flow, axis=-1), []
     for region, is_unclear in zip(regions, unclear, strict=True):
         before, left = (float(np.abs(image - after)[region].mean()) for image in (lit, moved))
         far = is_unclear and left < _LEFT * before and np.median(lengths[region]) > reach

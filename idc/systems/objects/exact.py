@@ -19,14 +19,7 @@ from idc.captioning.counts import Counts, counted, left_out_sentence
 from idc.systems.objects.canvas import ExtraStrip, PairCanvas
 from idc.systems.objects.consequences import follows_from, is_move, move_of, moved_marks, moved_words, with_moves
 from idc.systems.objects.explanations import CAUSES, block, explained, faded, faded_together
-from idc.systems.objects.geometry import (
-    PixelBox,
-    around,
-    around_all,
-    box_area,
-    boxes_overlap,
-    slices_of,
-)
+from idc.systems.objects.geometry import PixelBox, around, around_all, box_area, boxes_overlap, slices_of
 from idc.systems.objects.known_words import KnownReader, KnownWords
 from idc.systems.objects.outlines import changed_outlines
 from idc.systems.objects.pixel_changes import Move, clusters_of, different_pixels, largest_channel, unmoved_pixels

@@ -60,6 +60,5 @@ def region_claims(pair: ComparedPair, indices: Iterable[int], stayed: Sequence[I
             name, where = at.name, pair.where([at])
             if any(claim.object == name and claim.where == where for claim in result):
                 continue  # other parts of the same one
-        claim = Claim(kind, name, 1, where, *boxes, confidence, *colours, "position" if moved else None)
-        result.append(claim)
+        result.append(Claim(kind, name, 1, where, *boxes, confidence, *colours, "position" if moved else None))
     return result

@@ -123,9 +123,9 @@ def look_sentence(comparison: Comparison) -> str:
     text = ""
     if not 0.8 < comparison.light < 1.25:
         text += f" The rest of the picture became {'brighter' if comparison.light > 1 else 'darker'}."
-    noise, noise_before = comparison.noise
-    if max(noise, noise_before) > _NOISY and max(noise, noise_before) > _NOISIER * min(noise, noise_before):
-        text += f" The image after is {'' if noise > noise_before else 'less '}noisy."
+    low, high = sorted(comparison.noise)
+    if high > max(_NOISY, _NOISIER * low):
+        text += f" The image after is {'' if high == comparison.noise[0] else 'less '}noisy."
     elif not _BLURRED < comparison.sharpness < 1 / _BLURRED:
         text += f" The image after is {'sharper' if comparison.sharpness > 1 else 'less sharp'}."
     return text
