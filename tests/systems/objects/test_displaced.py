@@ -14,6 +14,7 @@ from idc.systems.objects.captioner import ObjectsCaptioner
 from idc.systems.objects.comparison import compare
 from idc.systems.objects.wording import sentence_of
 from tests.systems.objects.test_frames import PICTURES
+from tests.systems.objects.test_regions import ground
 
 SIDE = 73
 PETALS = cv2.resize(load_sample_image("flower.jpg")[100:300, 150:350], (SIDE, SIDE))
@@ -44,6 +45,22 @@ def test_what_moved_is_told_from_what_came_and_from_another_thing(name: str) -> 
     assert not any(compare(picture, thing).displaced)
     assert not any(compare(thing, picture).displaced)
     assert not any(compare(with_thing(picture, ROOFS), thing).displaced)
+
+
+def test_what_also_became_another_colour_has_not_only_moved() -> None:
+    picture = reduced(PICTURES["road_00332"])
+    [changed] = compare(with_thing(picture, PETALS), with_thing(picture, PETALS[..., ::-1], to_the_right=16)).displaced
+    assert not changed
+
+
+def test_a_dark_thing_without_an_edge_that_left_a_rough_ground_has_not_moved() -> None:
+    """The flow takes other parts of the ground to where it was, which are as bright and look otherwise."""
+    rough, other = (0.3 * (ground(seed, 480, 640).astype(np.float32) - 130) for seed in (0, 5))
+    mask = cv2.circle(np.zeros(rough.shape[:2], np.float32), (160, 240), 60, 1.0, -1)
+    mask = cv2.GaussianBlur(mask, (0, 0), 20)[..., None]
+    empty, thing = rough + 130, other + np.array([50.0, 60.0, 70.0])
+    before = (empty * (1 - mask) + thing * mask).clip(0, 255).astype(np.uint8)
+    assert compare(before, empty.clip(0, 255).astype(np.uint8)).displaced == [False]
 
 
 def test_it_is_said_to_have_moved() -> None:
