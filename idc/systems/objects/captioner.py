@@ -126,12 +126,13 @@ class ObjectsCaptioner(Captioner):
             description = self._with_pictures(description, before, after, options.counts)
             return description if change_map else replace(description, change_map=None)
         description = self._of_views(before, after, region_of_interest, options)
-        drawn = self._config.mode == "auto" and not description.claims
-        if drawn and (is_retouched(before, after) or are_pages(before, after)):
+        thing = WORDS if is_retouched(before, after) else PICTURE if are_pages(before, after) else None
+        if thing and self._config.mode == "auto" and not description.claims:
             canvas = canvas_of(before, after, region)
-            words = exact_changes(before, after, canvas, self._text, options.counts, texts)
-            if words.claims and all(claim.object in (WORDS, PICTURE) for claim in words.claims):
-                return words if change_map else replace(words, change_map=None)
+            drawn = exact_changes(before, after, canvas, self._text, options.counts, texts)
+            # Thin strokes on a photograph, or two pages that share little.
+            if drawn.claims and all(claim.object == thing for claim in drawn.claims):
+                return drawn if change_map else replace(drawn, change_map=None)
         return description
 
     def _of_views(

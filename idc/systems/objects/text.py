@@ -40,7 +40,7 @@ _MARGIN = 16
 """Smallest margin around a part, where its line may continue."""
 _SURE = 0.9
 """Smallest mean confidence of a word that is quoted."""
-_SURER, _ALIKE = 0.99, 0.8
+_SURER, _ALIKE = 0.99, 0.75
 """The same where one may be the other misread, and the share of the letters from which it may."""
 _SHORTEST = 3
 """Smallest number of letters and digits that appear, are gone, or are quoted without the words beside them."""
