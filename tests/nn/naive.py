@@ -50,16 +50,16 @@ class Layers:
 
     def norm(self, name: str, x: Vector) -> Vector:
         """Layer norm."""
-        out: Vector = F.layer_norm(torch.from_numpy(x), x.shape, *self.tensors(name)).numpy()
+        out: Vector = F.layer_norm(torch.from_numpy(x).double(), x.shape, *self.tensors(name)).numpy()
         return out
 
     def convolution(self, name: str, x_CYX: np.ndarray, stride: int, pad: Sequence[int]) -> np.ndarray:
         """``pad``: zeros at the left, right, top and bottom."""
-        padded = F.pad(torch.from_numpy(x_CYX)[None], list(pad))
+        padded = F.pad(torch.from_numpy(x_CYX).double()[None], list(pad))
         return F.conv2d(padded, *self.tensors(name), stride=stride)[0].numpy()
 
     def group_norm(self, name: str, x_CYX: np.ndarray, groups: int) -> np.ndarray:
-        return F.group_norm(torch.from_numpy(x_CYX)[None], groups, *self.tensors(name))[0].numpy()
+        return F.group_norm(torch.from_numpy(x_CYX).double()[None], groups, *self.tensors(name))[0].numpy()
 
 
 def attention(query: Vector, keys: Tokens, values: Tokens, heads: int) -> Vector:
