@@ -30,7 +30,7 @@ GROUPS = {
     "release": ("register", "promote", "convert", "wrap_vlm", "merge_vlm"),
     "use": ("caption", "demo", "serve", "mcp"),
 }  # fmt: skip
-"""Group of `idc --help` and of docs/commands.md -> its commands; those of none are shown last."""
+"""Group of `idc --help` -> its commands; those of none are shown last."""
 
 
 def commands(folder: Path) -> dict[str, list[str]]:

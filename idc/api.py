@@ -17,7 +17,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 import numpy as np
 from PIL import Image
@@ -49,6 +49,8 @@ ImageSource = str | os.PathLike[str] | Image.Image | np.ndarray
 """An image: a file or URI, also of a PDF, an image of Pillow, or an array (H, W), (H, W, 3) or (H, W, 4) of uint8."""
 PartSource = Box | ImageSource
 """A part of an image: left, top, right and bottom, or a mask, which is white there."""
+ImageSources = list[Any] | tuple[Any, ...]
+"""Several images."""
 
 _SHOWN = 320
 """Height of the images in a notebook, in pixels."""
@@ -200,6 +202,17 @@ class Caption(Description):
         return f'<div><img alt="before, after" src="data:image/png;base64,{picture}"><br>{text}</div>'
 
 
+class CallOptions(TypedDict, total=False):
+    """Options of a call of :class:`LoadedCaptioner`, which documents them."""
+
+    beams: int | None
+    candidates: int
+    ignore: Sequence[PartSource]
+    only: Sequence[PartSource]
+    counts: str | Sequence[str]
+    criteria: str | None
+
+
 class LoadedCaptioner:
     """A loaded captioner, called with pairs of images.
 
@@ -216,35 +229,13 @@ class LoadedCaptioner:
         return f"LoadedCaptioner({self.source!r})"
 
     @overload
-    def __call__(
-        self,
-        before: ImageSource,
-        after: ImageSource,
-        *,
-        beams: int | None = None,
-        candidates: int = 1,
-        ignore: Sequence[PartSource] = (),
-        only: Sequence[PartSource] = (),
-        counts: str | Sequence[str] = (),
-        criteria: str | None = None,
-    ) -> Caption: ...
+    def __call__(self, before: ImageSource, after: ImageSource, **options: Unpack[CallOptions]) -> Caption: ...
     @overload
+    def __call__(self, before: ImageSources, after: ImageSources, **options: Unpack[CallOptions]) -> list[Caption]: ...
     def __call__(
         self,
-        before: list[Any] | tuple[Any, ...],
-        after: list[Any] | tuple[Any, ...],
-        *,
-        beams: int | None = None,
-        candidates: int = 1,
-        ignore: Sequence[PartSource] = (),
-        only: Sequence[PartSource] = (),
-        counts: str | Sequence[str] = (),
-        criteria: str | None = None,
-    ) -> list[Caption]: ...
-    def __call__(
-        self,
-        before: ImageSource | list[Any] | tuple[Any, ...],
-        after: ImageSource | list[Any] | tuple[Any, ...],
+        before: ImageSource | ImageSources,
+        after: ImageSource | ImageSources,
         *,
         beams: int | None = None,
         candidates: int = 1,

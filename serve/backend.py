@@ -7,8 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequen
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from idc.captioning.contract import Answer, Candidate, Description
-from idc.captioning.counts import Counts
+from idc.captioning.contract import Answer, Candidate, Description, SearchOptions
 from idc.captioning.region_of_interest import Box
 from idc.data.schema import IMAGE, Turn
 
@@ -25,15 +24,10 @@ PolygonsOption = Literal["never", "georeferenced", "always"]
 class Options:
     """How to caption pairs; pairs with equal options share a batch."""
 
-    beams: int | None = None
-    """Beam width of the search; None for the width the artifact was validated with."""
-    candidates: int = 1
-    change_map: bool = False
+    search: SearchOptions = SearchOptions()
+    """What is asked of the model."""
     objects: ObjectsOption = "unfamiliar"
     polygons: PolygonsOption = "never"
-    counts: Counts | None = None
-    """What counts as a change; None for everything."""
-    criteria: str | None = None
 
 
 def fault_of(turns: Sequence[Turn]) -> str | None:

@@ -94,8 +94,8 @@ class ServedCaptioner:
                 results[index] = PairResult(error=str(pair.pixels))
             elif pair.dialogue is None or not self._can_answer:
                 images[index] = pair
-            elif options.candidates > 1:
-                why = f"n: a model that reads the text gives one answer, not {options.candidates}; leave n out"
+            elif options.search.candidates > 1:
+                why = f"n: a model that reads the text gives one answer, not {options.search.candidates}; leave n out"
                 results[index] = PairResult(error=why)
             elif fault := fault_of(pair.dialogue.turns):
                 results[index] = PairResult(error=f"messages: {fault}")
@@ -178,8 +178,7 @@ def _failed(error: Exception, prefix: str) -> PairResult:
 
 def _search(options: Options, polygons: bool) -> SearchOptions:
     """``polygons``: those of the change map are wanted."""
-    maps = options.change_map or polygons
-    return SearchOptions(options.beams, options.candidates, maps, options.counts, options.criteria)
+    return replace(options.search, change_map=options.search.change_map or polygons)
 
 
 def captioned(result: CaptionedPair, options: Options, grid: PixelGrid | None) -> PairResult:
@@ -192,9 +191,9 @@ def captioned(result: CaptionedPair, options: Options, grid: PixelGrid | None) -
     except ValueError as error:  # its coordinate system gives no longitude and latitude at one of the changes
         return PairResult(error=f"after: {error}")
     change_map = classes = None
-    if options.change_map and description.change_map is not None:
+    if options.search.change_map and description.change_map is not None:
         change_map = encode_png(draw_map(description.change_map, pixels.after.shape[:2]))
-    if options.change_map and description.class_map is not None:
+    if options.search.change_map and description.class_map is not None:
         counts = [count.to_dict() for count in count_classes(description.class_map)]
         classes = {"map": encode_png(description.class_map.classes), "counts": counts}
     plain = replace(description, change_map=None, class_map=None)

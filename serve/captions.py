@@ -10,6 +10,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from idc.captioning.contract import SearchOptions
 from serve.backend import Options, PairResult
 from serve.errors import ApiError
 from serve.intake import PairSource, ParsedRequest
@@ -38,7 +39,8 @@ def of_form(form: CaptionForm) -> ParsedRequest:
         PairSource(first, second, (f"{prefix}before", f"{prefix}after"))
         for prefix, first, second in zip(prefixes, before, after, strict=True)
     )
-    options = Options(form.beams, least, form.change_map, form.objects, form.polygons, form.counts, form.criteria)
+    search = SearchOptions(form.beams, least, form.change_map, form.counts, form.criteria)
+    options = Options(search, form.objects, form.polygons)
     return ParsedRequest(form.model, options, pairs, form.stream, ignore=form.ignore, only=form.only)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from fastapi.sse import format_sse_event
 from starlette.responses import Response
 
-from idc.captioning.contract import Answer, Candidate, sentence_without_model
+from idc.captioning.contract import Answer, Candidate, SearchOptions, sentence_without_model
 from idc.data.schema import IMAGE, Turn
 from idc.endpoint.stop_texts import before, settled
 from serve.backend import Options, RequestDialogue, TextCallback, pieces
@@ -70,7 +70,7 @@ def of_chat(body: ChatRequest, limits: LimitsConfig) -> ParsedRequest:
     first, second = (f"messages.{i}.content.{j}.image_url.url" for i, j in pair)
     return ParsedRequest(
         model=body.model,
-        options=Options(candidates=body.n or 1, counts=body.counts, criteria=body.criteria),
+        options=Options(SearchOptions(candidates=body.n or 1, counts=body.counts, criteria=body.criteria)),
         pairs=(PairSource(urls[pair[0]], urls[pair[1]], (first, second), dialogue),),
         stream=bool(body.stream),
         include_usage=body.stream_options is not None and body.stream_options.include_usage,

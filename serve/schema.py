@@ -57,7 +57,8 @@ def _parts(values: Any) -> tuple[Any, ...]:
 def _counts(value: Any) -> Any:
     """What counts, of names in a list or a text; no files of this machine."""
     words = listed(value)
-    if not isinstance(words, list) or len(words) > _MAX_PARTS or sum(map(len, words)) > _MAX_PARTS * _BOX_CHARS:
+    texts = isinstance(words, list) and all(isinstance(word, str) for word in words)
+    if not texts or len(words) > _MAX_PARTS or sum(map(len, words)) > _MAX_PARTS * _BOX_CHARS:
         raise ValueError(f"give at most {_MAX_PARTS} names, as in scene or person,car")
     return counts_of(words, files=False)
 

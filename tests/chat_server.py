@@ -68,13 +68,20 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving() -> Iterator[Server]:
-    """A server that runs until the block ends."""
-    with Server() as one:
-        thread = threading.Thread(target=one.serve_forever, args=(0.02,))
+def running(server: ThreadingHTTPServer) -> Iterator[None]:
+    """The server runs until the block ends."""
+    with server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
-            yield one
+            yield
         finally:  # a thread that still serves would keep the process of a failed test
-            one.shutdown()
+            server.shutdown()
             thread.join()
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    server = Server()
+    with running(server):
+        yield server

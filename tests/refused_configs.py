@@ -55,10 +55,7 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
     ),
     "build_changeimti": (
         "pairs=nowhere out=out splits=[train] val_as_train=true",
-        [
-            "val_as_train: splits has no val; leave it out",
-            "pairs: no such file or folder: 'nowhere'",
-        ],
+        ["val_as_train: splits has no val; leave it out", "pairs: no such file or folder: 'nowhere'"],
     ),
     "render": (
         "out=pairs render.jitter=extrem jitter=mild",
@@ -149,10 +146,7 @@ REFUSED: dict[str, tuple[str, list[str]]] = {
     ),
     "import_dataset": (
         "source=nowhere out=pairs val_share=0.7 test_share=0.7",
-        [
-            "val_share + test_share is 1.4, more than 1",
-            "source: no such file or folder: 'nowhere'",
-        ],
+        ["val_share + test_share is 1.4, more than 1", "source: no such file or folder: 'nowhere'"],
     ),
 }
 """Job, after a comma what it is to do -> arguments, as typed in a shell, and how the lines of the faults begin."""

@@ -87,14 +87,7 @@ def yaml_file(folder: Path, text: str) -> Path:
 def test_all_faults_of_fields_are_named_at_once_then_all_between_fields() -> None:
     """Unknown keys, bad ranges and words, a bad list; contradictions."""
     found = faults_of(
-        {
-            "name": "",
-            "inner.stepps": 3,
-            "inner.rate": -1,
-            "inner.kind": "cosin",
-            "words": ["red", "blue"],
-            "totl": 1,
-        }
+        {"name": "", "inner.stepps": 3, "inner.rate": -1, "inner.kind": "cosin", "words": ["red", "blue"], "totl": 1}
     )
     assert found == [
         "name: string should have at least 1 character, got ''",

@@ -5,27 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from idc.captioning.loading import LoadConfig
 from idc.captioning.sources import AUTO
+from idc.util.option_values import Texts
 
 
 class AgentJob(LoadConfig):
     """Serve an agent: it may compare images, documents and folders below some folders."""
 
-    root: tuple[str, ...] = Field(min_length=1)
+    root: Texts = Field(min_length=1)
     """Folder of the images that may be compared; links are followed, but not out of it. As an option `--root`, it may
     be repeated."""
     artifact: str = AUTO
     """The captioner, as of `caption`: `auto`, `objects`, `regions`, `shipped`, an artifact's folder or a model."""
-
-    @field_validator("root", mode="before")
-    @classmethod
-    def _several(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
 
     def preflight(self) -> Iterator[str]:
         yield from super().preflight()

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from idc.captioning.contract import Captioner, Description, SearchOptions
 from idc.captioning.counts import counts_of
@@ -32,7 +32,7 @@ from idc.data.image_cells import cell_bytes, cell_name
 from idc.data.images import MAX_PIXELS, ImageError, decode_image, on_one_ground
 from idc.data.pdf import Document, is_pdf
 from idc.systems import untrained_captioner
-from idc.util.option_values import listed
+from idc.util.option_values import Names
 
 if TYPE_CHECKING:
     from idc.data.pipeline import Batch
@@ -55,7 +55,7 @@ class CaptionSettings(LoadConfig):
     only: tuple[str | Box, ...] = ()
     """Parts outside of which differences do not count, as boxes or masks as in ignore. Default: the whole image."""
 
-    counts: tuple[str, ...] = ()
+    counts: Names = ()
     """What counts as a change, by names: presets (`scene`: people, vehicles and things; `traffic`, `content`, `layout`,
     `design`, `document`) or YAML files of such; kinds (`objects`, `people`, `vehicles`, `words`, `numbers`,
     `timestamps`, `layout`, `style`, `colour`, `images`, `light`, `camera`); classes of objects (`person,car`); the
@@ -64,12 +64,6 @@ class CaptionSettings(LoadConfig):
     criteria: str | None = Field(default=None, min_length=1)
     """The same in own words, which a vision-language model is told in its prompt; or one of the 51 contexts of C3-Bench
     by its name, such as `c3:parking_lot`."""
-
-    @field_validator("counts", mode="before")
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        """Each of several `--counts` may list names, as one does."""
-        return listed(value)
 
     @model_validator(mode="before")
     @classmethod

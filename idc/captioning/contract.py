@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from idc.captioning.counts import Counts
     from idc.data.pdf import PlacedWord
 
+Images = Sequence["np.ndarray"]
+"""The images before, or after, of some pairs: uint8 RGB (H, W, 3) of any sizes."""
+
 MAP_SIDE = 1024
 """Maximum length of a drawn change map's longer side, in pixels."""
 FAMILIAR_FROM = 0.02
@@ -264,7 +267,7 @@ def draw_map(change_map: np.ndarray, size: Sequence[int], side: int = MAP_SIDE) 
     return (255 * values.clip(0, 1)).round().astype(np.uint8)
 
 
-def number_of_pairs(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> int:
+def number_of_pairs(befores: Images, afters: Images) -> int:
     """Number of pairs of a batch; a ValueError without as many images before as after."""
     if len(befores) != len(afters):
         raise ValueError(f"{len(befores)} before and {len(afters)} after images: give as many of each")
@@ -378,13 +381,13 @@ class Captioner(Protocol):
     def can(self, capability: Capability) -> bool:
         return capability in self.capabilities
 
-    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
+    def __call__(self, befores: Images, afters: Images) -> list[str]:
         return [description.best.caption for description in self.describe(befores, afters)]
 
     def describe(
         self,
-        befores: Sequence[np.ndarray],
-        afters: Sequence[np.ndarray],
+        befores: Images,
+        afters: Images,
         options: SearchOptions = SearchOptions(),
         *,
         region_of_interest: Sequence[np.ndarray | None] | None = None,
@@ -403,38 +406,24 @@ class Captioner(Protocol):
             return self._describe(befores, afters, options)
         return self._describe_regions(befores, afters, options, region_of_interest)
 
-    def _describe(
-        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
-    ) -> list[Description]:
+    def _describe(self, befores: Images, afters: Images, options: SearchOptions) -> list[Description]:
         """:meth:`describe` of at least one pair."""
         ...
 
     def _describe_regions(
-        self,
-        befores: Sequence[np.ndarray],
-        afters: Sequence[np.ndarray],
-        options: SearchOptions,
-        region_of_interest: Sequence[np.ndarray | None],
+        self, befores: Images, afters: Images, options: SearchOptions, region_of_interest: Sequence[np.ndarray | None]
     ) -> list[Description]:
         """As :meth:`_describe`, of regions: by default of images that are made equal outside."""
         equal = [equal_outside(*pair) for pair in zip(befores, afters, region_of_interest, strict=True)]
         return self._describe(equal, afters, options)
 
-    def score(
-        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
-    ) -> list[list[CaptionScore]]:
+    def score(self, befores: Images, afters: Images, captions: Sequence[Sequence[str]]) -> list[list[CaptionScore]]:
         """Capability "score": the log-probability of each of a pair's captions under the model, by teacher forcing.
         That of a caption which the model itself generated equals the probability of its :class:`Candidate`."""
         raise Unsupported(self, "score")
 
     def sample(
-        self,
-        befores: Sequence[np.ndarray],
-        afters: Sequence[np.ndarray],
-        n: int,
-        *,
-        temperature: float = 1.0,
-        seed: int = 0,
+        self, befores: Images, afters: Images, n: int, *, temperature: float = 1.0, seed: int = 0
     ) -> list[list[Candidate]]:
         """Capability "sample": ``n`` captions per pair, drawn token by token from logits divided by ``temperature``;
         texts may repeat. Their log-probabilities are always those at temperature 1. Equal seeds and batches give equal
@@ -443,8 +432,8 @@ class Captioner(Protocol):
 
     def answer(
         self,
-        befores: Sequence[np.ndarray],
-        afters: Sequence[np.ndarray],
+        befores: Images,
+        afters: Images,
         dialogues: Sequence[Sequence[Turn]],
         *,
         max_tokens: int | None = None,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from idc.captioning.table import CaptionJob, ManyPairs, caption_rows
 from idc.config import ConfigModel
@@ -23,7 +23,7 @@ from idc.data.images import IMAGE_SUFFIXES
 from idc.data.pipeline import run_local
 from idc.data.store import Manifest, iter_rows
 from idc.training.hashing import file_hash
-from idc.util.option_values import DiskPath
+from idc.util.option_values import DiskPath, Texts
 
 State = Literal["changed", "new", "missing", "unsure", "failed", "unchanged"]
 STATES: tuple[State, ...] = ("changed", "new", "missing", "unsure", "failed", "unchanged")
@@ -69,13 +69,8 @@ class FoldersJob(_TwoFolders, ManyPairs):
 class AcceptJob(_TwoFolders):
     """Copy images of the folder after over those of the folder before: the new baseline of a visual test."""
 
-    accept: tuple[str, ...] = Field(min_length=1)
+    accept: Texts = Field(min_length=1)
     """Relative names of the images, or `all`. An image that only the folder before has stays."""
-
-    @field_validator("accept", mode="before")
-    @classmethod
-    def _several(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from idc.captioning.contract import (
     Capability,
     Captioner,
     Description,
+    Images,
     SearchOptions,
     Speed,
     equal_outside,
@@ -140,8 +141,8 @@ class AutoCaptioner(Captioner):
 
     def _describe(
         self,
-        befores: Sequence[np.ndarray],
-        afters: Sequence[np.ndarray],
+        befores: Images,
+        afters: Images,
         options: SearchOptions,
         region_of_interest: Sequence[np.ndarray | None] | None = None,
     ) -> list[Description]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from idc.config import ConfigModel
-from idc.util.option_values import listed
+from idc.util.option_values import Names
 
 OBJECTS, REGIONS = "objects", "regions"
 """Name the captioner without training in the place of an artifact; ``regions`` is the one without a detector."""
@@ -33,7 +33,7 @@ class ObjectsConfig(ConfigModel):
     """What names objects: `embedded`, 80 everyday classes (the extra `objects`); the ONNX file of a YOLOX model;
     `hf:ORG/NAME`, an object detector of the Hugging Face hub, or its folder; or `none`, with which regions are
     described by position and colour alone. Default: embedded, for `auto` only where it is installed."""
-    names: tuple[str, ...] = Field((), json_schema_extra={"option": "--names"})
+    names: Names = Field((), json_schema_extra={"option": "--names"})
     """Names of the objects that may be said, as in `person,car`; for a detector that takes its classes as words, these
     words. Default: all that the detector knows, but those that detectors confuse."""
     mode: Mode = Field("auto", json_schema_extra={"option": "--mode"})
@@ -41,9 +41,3 @@ class ObjectsConfig(ConfigModel):
     screenshots and documents, of any sizes. auto: exact for drawn images, and for screens of which parts are equal."""
     text: bool | None = None
     """Whether words on the images are read. Default: if the extra `text` is installed."""
-
-    @field_validator("names", mode="before")
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        """Each of several `--names` may list names, as one does."""
-        return listed(value)

@@ -212,6 +212,12 @@ class Evaluation(_Record):
         return f"{counts} ({100 * share:.1f} %; 95 % interval {100 * low:.1f} to {100 * high:.1f})"
 
 
+def with_mean(scores: dict[str, Any]) -> dict[str, Any]:
+    """The scores, with :data:`MEAN` if all its parts exist."""
+    parts = [scores[name] for name in ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr") if name in scores]
+    return {**scores, MEAN: sum(parts) / 4} if len(parts) == 4 else scores
+
+
 def save(folder: str | os.PathLike[str], evaluation: Evaluation, rows: Iterable[ScoredCaption]) -> Path:
     """Write both files, ``evaluation.json`` last: where it is, the folder is complete. Returns its path."""
     folder = Path(folder)

@@ -27,6 +27,7 @@ from idc.evaluation.record import (
     Prediction,
     ScoredCaption,
     Subset,
+    with_mean,
 )
 from idc.evaluation.significance import SEED, intervals
 from idc.metrics import change_types
@@ -112,7 +113,7 @@ def evaluate_captions(
                 return Baseline(
                     what=baselines.WHAT[name],
                     caption=texts if isinstance(texts, str) else None,
-                    scores=_with_mean(prepared.overall()),
+                    scores=with_mean(prepared.overall()),
                     subsets=_scored_parts(prepared, parts),
                     types=change_types.agreement((kinds[pair], text) for pair, text in said.items()),
                     change=change_types.change_table(((changed[pair], text) for pair, text in said.items()), levir),
@@ -126,7 +127,7 @@ def evaluate_captions(
         prepared = scorer.prepare(captions, allow_empty=allow_empty)
         whole = prepared.score()
         per_id, statistics = whole.per_id, whole.statistics
-        values |= {"scores": _with_mean(whole.overall), "subsets": _scored_parts(prepared, parts)}
+        values |= {"scores": with_mean(whole.overall), "subsets": _scored_parts(prepared, parts)}
         if constant_candidates:
             values["baselines"][CONSTANT] = baseline(
                 CONSTANT,
@@ -240,13 +241,7 @@ def _subsets(
 
 
 def _scored_parts(prepared: PreparedCaptions, parts: Mapping[str, Sequence[str]]) -> dict[str, Subset]:
-    return {name: Subset(pairs=len(ids), scores=_with_mean(prepared.overall(ids))) for name, ids in parts.items()}
-
-
-def _with_mean(scores: dict[str, float]) -> dict[str, float]:
-    """The scores, with S_m* if all its parts exist."""
-    parts = [scores[name] for name in ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr") if name in scores]
-    return {**scores, MEAN: sum(parts) / 4} if len(parts) == 4 else scores
+    return {name: Subset(pairs=len(ids), scores=with_mean(prepared.overall(ids))) for name, ids in parts.items()}
 
 
 def _extra_scores(
@@ -254,7 +249,7 @@ def _extra_scores(
 ) -> dict[str, float]:
     references = {p.pair_id: references_of(protocol.name, p.references) for p in predictions}
     scorer = CocoScorer(references, [name for name in metrics if name != "SPICE"], protocol.tokens, meteor)
-    return _with_mean(scorer.prepare({p.pair_id: p.caption for p in predictions}, allow_empty=True).overall())
+    return with_mean(scorer.prepare({p.pair_id: p.caption for p in predictions}, allow_empty=True).overall())
 
 
 def _limits(values: Mapping[str, Any], predictions: Sequence[Prediction], protocol: Protocol) -> dict[str, str]:

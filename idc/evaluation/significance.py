@@ -36,9 +36,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from idc.evaluation.config import CompareJob
-from idc.evaluation.record import MEAN, Interval, ScoredCaption, load_evaluation, load_predictions
-from idc.metrics.coco import BLEU_ORDERS
-from idc.metrics.ngrams import BLEU_COLUMNS, bleu, meteor
+from idc.evaluation.record import Interval, ScoredCaption, load_evaluation, load_predictions, with_mean
+from idc.metrics.coco import BLEU_ORDERS, metrics_of_sums
+from idc.metrics.ngrams import BLEU_COLUMNS
 
 SEED = 0
 LEVEL = 0.95
@@ -79,14 +79,9 @@ class ScoreMatrix:
             width = BLEU_COLUMNS if name == "BLEU" else sums.shape[-1] - start - len(self._means)
             part = sums[..., start : start + width]
             start += width
-            if name == "BLEU":
-                out |= dict(zip(BLEU_ORDERS, np.moveaxis(bleu(part), -1, 0), strict=True))
-            else:
-                out[name] = meteor(part)
+            out |= metrics_of_sums(name, part)
         out |= {name: sums[..., start + i] / count for i, name in enumerate(self._means)}
-        if all(name in out for name in ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr")):
-            out[MEAN] = (out["BLEU-4"] + out["METEOR"] + out["ROUGE-L"] + out["CIDEr"]) / 4
-        return out
+        return with_mean(out)
 
 
 def intervals(

@@ -192,7 +192,7 @@ class PreparedCaptions:
     def score(self) -> Scores:
         """The score of all ids, with the scores and the statistics of every sentence."""
         overall, columns = self._scores(np.arange(len(self.ids)))
-        for values in map(self._summed, self._sums, self._sums.values()):
+        for values in map(metrics_of_sums, self._sums, self._sums.values()):
             columns |= values
         rows = enumerate(self.ids)
         per_id = {name: {metric: float(columns[metric][i]) for metric in overall} for i, name in rows}
@@ -200,20 +200,13 @@ class PreparedCaptions:
         sums = {name: {metric: values[i] for metric, values in lists.items()} for i, name in enumerate(self.ids)}
         return Scores(overall, per_id, sums)
 
-    @staticmethod
-    def _summed(name: str, sums: np.ndarray) -> dict[str, Any]:
-        """The metrics of sums over sentences, ``(..., columns)``."""
-        if name == "METEOR":
-            return {name: meteor(sums)}
-        return dict(zip(BLEU_ORDERS, np.moveaxis(bleu(sums), -1, 0), strict=True))
-
     def _scores(self, rows: np.ndarray) -> tuple[dict[str, float], dict[str, Sequence[float] | np.ndarray]]:
         """Metric -> score of these rows, and -> scores of the sentences (not those of BLEU and METEOR)."""
         metrics, timed = self._scorer.metrics, self._scorer.timed
         overall: dict[str, float] = {}
         columns: dict[str, Sequence[float] | np.ndarray] = {}
         for name, sums in self._sums.items():
-            overall |= {metric: float(value) for metric, value in self._summed(name, sums[rows].sum(axis=0)).items()}
+            overall |= {metric: float(value) for metric, value in metrics_of_sums(name, sums[rows].sum(axis=0)).items()}
         if "ROUGE-L" in metrics:
             columns["ROUGE-L"] = self._rouge[rows]
         if "CIDEr" in metrics:
@@ -224,6 +217,13 @@ class PreparedCaptions:
                 ids = [self.ids[row] for row in rows]
                 columns["SPICE"] = spice({name: self._references[name] for name in ids}, self._hypotheses)
         return overall | {name: float(np.mean(values)) for name, values in columns.items()}, columns
+
+
+def metrics_of_sums(name: str, sums: np.ndarray) -> dict[str, Any]:
+    """The metrics of sums over sentences, ``(..., columns)``; ``name``: ``BLEU`` or ``METEOR``."""
+    if name == "METEOR":
+        return {name: meteor(sums)}
+    return dict(zip(BLEU_ORDERS, np.moveaxis(bleu(sums), -1, 0), strict=True))
 
 
 def _check_references(references: Mapping[str, Sequence[str]], allow_empty: bool) -> None:

@@ -27,6 +27,7 @@ from idc.captioning.contract import (
     CaptionScore,
     ClassMap,
     Description,
+    Images,
     InputSize,
     SearchOptions,
     Speed,
@@ -119,21 +120,21 @@ class WordCaptioner(AssessedCaptioner, ABC, Generic[EncodedT]):
         with torch.inference_mode(), torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             yield
 
-    def _images(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
+    def _images(self, befores: Images, afters: Images) -> Tensor:
         """Resized to the size of the model, uint8 (B, 2, H, W, 3), on its device."""
         pairs, size = zip(befores, afters, strict=True), self._input_size.before
         images = np.stack([[resize_image(image, size) for image in pair] for pair in pairs])
         return torch.from_numpy(images).to(self.device)
 
     @abstractmethod
-    def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> EncodedT:
+    def _encode(self, befores: Images, afters: Images) -> EncodedT:
         """Encode at least one pair of uint8 RGB images (H, W, 3) of any sizes."""
 
     @abstractmethod
     def _findings(self, encoded: EncodedT, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
         """The parts of the descriptions besides captions, one per pair; ``decoded``: the best caption of each."""
 
-    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
+    def __call__(self, befores: Images, afters: Images) -> list[str]:
         """Captions of pairs of uint8 RGB images (H, W, 3) of any sizes; one batch."""
         if not number_of_pairs(befores, afters):
             return []
@@ -141,9 +142,7 @@ class WordCaptioner(AssessedCaptioner, ABC, Generic[EncodedT]):
             decoded = self._search(self._encode(befores, afters).memory, beams=self.beams)
         return [self.text(ids) for ids in decoded.ids.tolist()]
 
-    def _describe(
-        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
-    ) -> list[Description]:
+    def _describe(self, befores: Images, afters: Images, options: SearchOptions) -> list[Description]:
         """The candidates are the final beams."""
         beams = options.beams_of(self.beams)
         with self._running():
@@ -164,9 +163,7 @@ class WordCaptioner(AssessedCaptioner, ABC, Generic[EncodedT]):
             for before, after, ids, lengths, totals, findings in zip(befores, afters, *parts, more, strict=True)
         ]
 
-    def score(
-        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
-    ) -> list[list[CaptionScore]]:
+    def score(self, befores: Images, afters: Images, captions: Sequence[Sequence[str]]) -> list[list[CaptionScore]]:
         """See :meth:`idc.captioning.contract.Captioner.score`. A word outside the vocabulary counts as the unknown
         word, and a caption is cut to the number of steps of a search. One that fills all of them has no room for the
         end token and is scored without it, as in the search."""
@@ -181,7 +178,7 @@ class WordCaptioner(AssessedCaptioner, ABC, Generic[EncodedT]):
         logs = iter(words_K.split([len(ids) for texts in tokens for ids in texts]))
         return [[CaptionScore(math.fsum(next(logs).tolist()), len(ids)) for ids in texts] for texts in tokens]
 
-    def memory(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
+    def memory(self, befores: Images, afters: Images) -> Tensor:
         """What the decoder reads of pairs, (B, S, D); differentiable."""
         return self._encode(befores, afters).memory
 
@@ -211,13 +208,7 @@ class WordCaptioner(AssessedCaptioner, ABC, Generic[EncodedT]):
         return words_RT[is_word_RT.to(self.device)]
 
     def sample(
-        self,
-        befores: Sequence[np.ndarray],
-        afters: Sequence[np.ndarray],
-        n: int,
-        *,
-        temperature: float = 1.0,
-        seed: int = 0,
+        self, befores: Images, afters: Images, n: int, *, temperature: float = 1.0, seed: int = 0
     ) -> list[list[Candidate]]:
         """See :meth:`idc.captioning.contract.Captioner.sample`."""
         if not number_of_pairs(befores, afters):

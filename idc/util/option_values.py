@@ -7,7 +7,7 @@ import typing
 from typing import Annotated, Any
 
 import yaml
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator
 from pydantic_core import PydanticCustomError
 
 
@@ -42,6 +42,12 @@ def listed(value: Any) -> Any:
     if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
         return value
     return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(listed)]
+"""Names, which a text or each of several may list."""
+Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
+"""A text, or several."""
 
 
 def scalar(text: str) -> Any:

@@ -26,6 +26,7 @@ from idc.captioning.contract import (
     Capability,
     CaptionScore,
     Description,
+    Images,
     InputSize,
     SearchOptions,
     Speed,
@@ -119,7 +120,7 @@ class VlmCaptioner(DialogueCaptioner):
         """A pair's images as the model is given them, uint8 RGB (H, W, 3); here unchanged."""
         return before, after
 
-    def pair_prompts(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Sequence[PromptConfig]:
+    def pair_prompts(self, befores: Images, afters: Images) -> Sequence[PromptConfig]:
         """The question about each pair of uint8 RGB images (H, W, 3), for captions and dialogues; here one for all."""
         return [self.prompt] * len(befores)
 
@@ -134,16 +135,14 @@ class VlmCaptioner(DialogueCaptioner):
 
     # -- the contract --------------------------------------------------------------------------------------------------
 
-    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
+    def __call__(self, befores: Images, afters: Images) -> list[str]:
         if not number_of_pairs(befores, afters):
             return []
         with torch.inference_mode():
             pairs = self._encoded(befores, afters)
             return [self.chat.decode(best.ids) for best, *_ in self._generate(pairs, self._prompts(pairs))]
 
-    def _describe(
-        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
-    ) -> list[Description]:
+    def _describe(self, befores: Images, afters: Images, options: SearchOptions) -> list[Description]:
         """The candidates are the final beams."""
         beams = options.beams_of(self.settings.beams)
         settings = self.settings.model_copy(update={"beams": beams})
@@ -168,9 +167,7 @@ class VlmCaptioner(DialogueCaptioner):
             for pair, hypotheses in enumerate(generated)
         ]
 
-    def score(
-        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
-    ) -> list[list[CaptionScore]]:
+    def score(self, befores: Images, afters: Images, captions: Sequence[Sequence[str]]) -> list[list[CaptionScore]]:
         """See :meth:`idc.captioning.contract.Captioner.score`. A caption is cut to the maximum length of a generated
         one; if it fills that, it is scored without an end token, as when it is generated. A caption is tokenized anew:
         a model may have generated the same text in other tokens. Control tokens in a caption are a ValueError."""
@@ -186,13 +183,7 @@ class VlmCaptioner(DialogueCaptioner):
             return self._scores(pairs, self._prompts(pairs), answers)
 
     def sample(
-        self,
-        befores: Sequence[np.ndarray],
-        afters: Sequence[np.ndarray],
-        n: int,
-        *,
-        temperature: float = 1.0,
-        seed: int = 0,
+        self, befores: Images, afters: Images, n: int, *, temperature: float = 1.0, seed: int = 0
     ) -> list[list[Candidate]]:
         if n < 1 or temperature <= 0:
             raise ValueError(f"n must be at least 1 and temperature positive, got n={n}, temperature={temperature}")
@@ -208,8 +199,8 @@ class VlmCaptioner(DialogueCaptioner):
 
     def answer(
         self,
-        befores: Sequence[np.ndarray],
-        afters: Sequence[np.ndarray],
+        befores: Images,
+        afters: Images,
         dialogues: Sequence[Sequence[Turn]],
         *,
         max_tokens: int | None = None,
@@ -252,12 +243,7 @@ class VlmCaptioner(DialogueCaptioner):
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
-    def _encoded(
-        self,
-        befores: Sequence[np.ndarray],
-        afters: Sequence[np.ndarray],
-        prompts: Sequence[PromptConfig] | None = None,
-    ) -> Pairs:
+    def _encoded(self, befores: Images, afters: Images, prompts: Sequence[PromptConfig] | None = None) -> Pairs:
         images = [image for pair in zip(befores, afters, strict=True) for image in self.prepare_images(*pair)]
         pixels = self._to_device(self.family.pixels(images))
         sizes = [(image.shape[0], image.shape[1]) for image in images]

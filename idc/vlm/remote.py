@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from idc.captioning.calibration import YES
-from idc.captioning.contract import Answer, Candidate, Capability, Description, InputSize, SearchOptions
+from idc.captioning.contract import Answer, Candidate, Capability, Description, Images, InputSize, SearchOptions
 from idc.data.images import encode_png
 from idc.data.schema import IMAGE, Turn
 from idc.endpoint.chat_endpoint import ChatEndpoint, EndpointConfig, Reply, image_part
@@ -82,9 +82,7 @@ class RemoteCaptioner(DialogueCaptioner):
         self._pool = ThreadPoolExecutor(config.concurrency, thread_name_prefix="endpoint")
         self._compared = False
 
-    def _describe(
-        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
-    ) -> list[Description]:
+    def _describe(self, befores: Images, afters: Images, options: SearchOptions) -> list[Description]:
         """Errors also of the endpoint (:class:`idc.endpoint.chat_endpoint.EndpointError`)."""
         if options.beams is not None and options.beams > 1:
             raise ValueError(
@@ -119,8 +117,8 @@ class RemoteCaptioner(DialogueCaptioner):
 
     def answer(
         self,
-        befores: Sequence[np.ndarray],
-        afters: Sequence[np.ndarray],
+        befores: Images,
+        afters: Images,
         dialogues: Sequence[Sequence[Turn]],
         *,
         max_tokens: int | None = None,

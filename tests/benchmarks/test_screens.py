@@ -21,11 +21,7 @@ def judged(operator: str, direction: str, sentence: str, box: Any = BOX, **field
 
 RIGHT = [
     ("font_weight", "more", 'The words "Start chat" became bolder.'),
-    (
-        "font_size",
-        "less",
-        'The words "Start chat" became smaller, and what follows moved up by 4 px.',
-    ),
+    ("font_size", "less", 'The words "Start chat" became smaller, and what follows moved up by 4 px.'),
     ("letter_spacing", "more", 'The words "Start chat" got more space between the letters.'),
     ("line_height", "less", 'The words "Start chat" got less space between the lines, by 4 px.'),
     ("color", "other", 'The words "Start chat" changed from black to blue.'),

@@ -15,21 +15,9 @@ from reportlab.pdfgen.canvas import Canvas
 
 Draw = Callable[[Canvas], None]
 WORDS = [
-    "harbour",
-    "river",
-    "contract",
-    "delivery",
-    "payment",
-    "notice",
-    "seller",
-    "buyer",
-    "goods",
-    "clause",
-    "party",
-    "term",
-    "price",
-    "market",
-]
+    "harbour", "river", "contract", "delivery", "payment", "notice", "seller", "buyer", "goods", "clause", "party",
+    "term", "price", "market",
+]  # fmt: skip
 
 
 def pdf(pages: Sequence[Draw], password: str | None = None) -> bytes:

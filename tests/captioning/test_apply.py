@@ -11,14 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from idc.captioning.apply import (
-    Fault,
-    Pixels,
-    decode_pair,
-    describe_batch,
-    describe_rows,
-    with_objects,
-)
+from idc.captioning.apply import Fault, Pixels, decode_pair, describe_batch, describe_rows, with_objects
 from idc.captioning.contract import Candidate, Description, SearchOptions
 from idc.captioning.objects_config import ObjectsConfig
 from idc.data.images import encode_png

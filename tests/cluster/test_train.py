@@ -25,10 +25,7 @@ from tests.invariants.harness import Run, largest_difference, run_cases
 from tests.training import toy
 
 ENTRY = "tests.training.toy:entry"
-TRAIN: dict[str, Any] = {
-    **toy.TRAIN,
-    "max_failures": 2,
-}
+TRAIN: dict[str, Any] = {**toy.TRAIN, "max_failures": 2}
 UNTRACKED = {**TRAIN, "tracking": {"enabled": False}}
 
 

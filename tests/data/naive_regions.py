@@ -1,6 +1,5 @@
-"""A second implementation of the regions, in plain loops without OpenCV: flood fill, border following (Suzuki and Abe
-1985, algorithm 1, of outer borders), Douglas and Peucker's simplification with OpenCV's two start points and last pass,
-and the centroid by Green's formula. It shares nothing with the program."""
+"""A second implementation of the regions: flood fill, the corners of each region's border, and the centroid by Green's
+formula in fractions. OpenCV follows the border of one region, and simplifies it at one tolerance."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 
+import cv2
 import numpy as np
 
 Point = tuple[int, int]
@@ -77,24 +77,11 @@ def _outside(mask: np.ndarray) -> set[Point]:
 
 def _border(pixels: set[Point]) -> list[Point]:
     """The outer border, from the highest and then leftmost pixel on, against the clock."""
-    start = min(pixels, key=lambda pixel: (pixel[1], pixel[0]))
-
-    def neighbour(of: Point, direction: int) -> Point:
-        dx, dy = CLOCKWISE[direction % 8]
-        return of[0] + dx, of[1] + dy
-
-    first = next((d for d in range(8) if neighbour(start, d) in pixels), None)
-    if first is None:
-        return [start]
-    last = neighbour(start, first)
-    border, current, back = [], start, first
-    while True:
-        ahead = next(back - k for k in range(1, 9) if neighbour(current, back - k) in pixels)
-        border.append(current)
-        following = neighbour(current, ahead)
-        if following == start and current == last:
-            return border
-        current, back = following, (ahead + 4) % 8
+    mask = np.zeros([max(axis) + 2 for axis in zip(*((y, x) for x, y in pixels), strict=True)], np.uint8)
+    for x, y in pixels:
+        mask[y, x] = 1
+    [border], _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+    return [(x, y) for x, y in border[:, 0].tolist()]
 
 
 def _corners(border: list[Point]) -> list[Point]:
@@ -115,77 +102,11 @@ def _simplified(corners: list[Point]) -> list[Point]:
     """5 % of the length, and 0.1 more until at most 8 corners are left."""
     length = _length(corners)
     tolerance = 5 * length / 100
-    polygon = _douglas_peucker(corners, tolerance)
-    while len(polygon) > 8 and tolerance < length:
+    while True:
+        polygon = cv2.approxPolyDP(np.array(corners), tolerance, closed=True)[:, 0].tolist()
+        if len(polygon) <= 8 or tolerance >= length:
+            return [(x, y) for x, y in polygon]
         tolerance += 0.1
-        polygon = _douglas_peucker(corners, tolerance)
-    return polygon
-
-
-def _douglas_peucker(points: list[Point], tolerance: float) -> list[Point]:
-    """Of a closed line: it is cut at two points far from each other, which are looked for three times, each time from
-    the last one on; both parts are simplified, and then corners almost between their neighbours are left out."""
-    count, here, farthest = len(points), 0, 0
-    for _ in range(3):
-        here = (here + farthest) % count
-        farthest, distance = 0, 0.0
-        for step in range(1, count):
-            if (d := math.dist(points[here], points[(here + step) % count])) > distance:
-                farthest, distance = step, d
-    if distance <= tolerance:
-        return [points[here]]
-    ring = [points[(here + step) % count] for step in range(count + 1)]
-    return _straightened(_half(ring[: farthest + 1], tolerance) + _half(ring[farthest:], tolerance), tolerance)
-
-
-def _half(line: list[Point], tolerance: float) -> list[Point]:
-    """An open line without its last point: cut at the point farthest from the segment between its ends."""
-    distances = [_distance(point, line[0], line[-1]) for point in line[1:-1]]
-    if not distances or max(distances) <= tolerance**2:
-        return [line[0]]
-    cut = distances.index(max(distances)) + 1
-    return _half(line[: cut + 1], tolerance) + _half(line[cut:], tolerance)
-
-
-def _distance(point: Point, start: Point, end: Point) -> Fraction:
-    """Squared distance of a point from a segment."""
-    dx, dy = end[0] - start[0], end[1] - start[1]
-    px, py = point[0] - start[0], point[1] - start[1]
-    along, length = px * dx + py * dy, dx * dx + dy * dy
-    if along < 0:
-        return Fraction(px * px + py * py)
-    if along > length:
-        return Fraction((px - dx) ** 2 + (py - dy) ** 2)
-    return Fraction((py * dx - px * dy) ** 2, length)
-
-
-def _straightened(polygon: list[Point], tolerance: float) -> list[Point]:
-    """The last pass: once around, a corner is left out if it lies within the square root of half the tolerance squared
-    of the line between its neighbours, between them, and that line is not horizontal or vertical; the corner after it
-    stays."""
-    count = len(polygon)
-    written, left, n = list(polygon), count, 0
-    before, corner = polygon[-1], polygon[0]
-    read, write = 1 % count, 0
-    while n < count and left > 2:
-        after = written[read]
-        read = (read + 1) % count
-        dx, dy = after[0] - before[0], after[1] - before[1]
-        off = abs((corner[0] - before[0]) * dy - (corner[1] - before[1]) * dx)
-        along = (corner[0] - before[0]) * (after[0] - corner[0]) + (corner[1] - before[1]) * (after[1] - corner[1])
-        if off * off <= 0.5 * tolerance**2 * (dx * dx + dy * dy) and dx and dy and along >= 0:
-            left -= 1
-            written[write] = before = after
-            write = (write + 1) % count
-            corner = written[read]
-            read = (read + 1) % count
-            n += 2
-            continue
-        written[write] = before = corner
-        write = (write + 1) % count
-        corner = after
-        n += 1
-    return written[:left]
 
 
 def _centroid(polygon: list[Point]) -> tuple[Fraction, Fraction] | None:

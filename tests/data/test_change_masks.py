@@ -11,12 +11,10 @@ from idc.data.change_masks import (
     BUILDING,
     CLASSES,
     GREYS,
-    POSITIONS,
     ROAD,
     class_map,
     class_masks,
     find_regions,
-    grid_position,
 )
 from idc.data.images import encode_png
 from tests.data.naive_regions import naive_regions
@@ -73,20 +71,6 @@ def test_geometry_equals_a_second_implementation(published: bool) -> None:
     assert (dropped > 0) == published
 
 
-def test_the_grid_has_nine_names_and_a_line_belongs_to_the_cell_behind_it() -> None:
-    cells = [[grid_position(x, y, 90, 90) for x in (15, 45, 75)] for y in (15, 45, 75)]
-    assert cells == [
-        ["top left corner", "top", "top right corner"],
-        ["left", "center", "right"],
-        ["lower left corner", "lower", "lower right corner"],
-    ]
-    assert [name for row in cells for name in row] == list(POSITIONS)
-    assert [grid_position(x, 0, 90, 90) for x in (29, 30, 59, 60)] == [
-        "top left corner", "top", "top", "top right corner"
-    ]  # fmt: skip
-    assert grid_position(0, 59, 90, 30) == "left", "height and width are not exchanged"
-
-
 def test_labels_have_their_values_and_other_colours_are_named() -> None:
     label = np.zeros((4, 6, 3), np.uint8)
     label[0, 0], label[1, 2:5] = 128, 255
@@ -105,10 +89,3 @@ def test_values_are_classes_in_grey_and_in_three_channels() -> None:
         assert class_map(encode_png(pixels)).tolist() == expected
     assert CLASSES == ("background", "road", "building")
     assert np.array_equal(np.array([0, *GREYS.values()])[class_map(encode_png(mask))], mask)
-
-
-def test_other_values_and_colours_are_refused_by_name() -> None:
-    pixels = np.zeros((2, 3, 3), np.uint8)
-    pixels[1, 2] = 254
-    with pytest.raises(ValueError, match=r"1 pixel of another colour, first RGB .* at row 1, column 2"):
-        class_map(encode_png(pixels))

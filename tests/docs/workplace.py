@@ -108,8 +108,9 @@ def make_workplace(world: World, captioner: Path, folder: Path) -> Path:
     spot = spot_the_diff()
     spot.write(folder / "SPOT_FOLDER")
     test = [pair_id for pair_id, (split, *_) in spot.pairs.items() if split == "test"]
-    lines = [json.dumps({"pair_id": pair_id, "caption": "a man is here"}) for pair_id in test]
-    (folder / "mine.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for name, fields in (("mine", {"caption": "a man is here"}), ("theirs", {"captions": ["a man came"]})):
+        lines = [json.dumps({"pair_id": pair_id, **fields}) + "\n" for pair_id in test]
+        (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
     answers = [{"type": "count", "class": "road", "answer": "3", "prediction": "3."}]
     (folder / "answers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in answers), encoding="utf-8")
     for command in (

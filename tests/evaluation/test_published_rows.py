@@ -28,6 +28,7 @@ def test_all_five_papers_are_there_with_their_own_rows() -> None:
         assert proposed, paper.method
         assert len([row for row in ROWS if row.table.paper == name]) > len(proposed), "and the methods it compares with"
     assert len({key(row) for row in ROWS}) == len(ROWS) == 368
+    assert all(row.values and all(isinstance(value, float | int) for value in row.values.values()) for row in ROWS)
 
 
 def test_sums_of_the_papers_hold() -> None:
@@ -61,26 +62,7 @@ def test_numbers_that_the_papers_sentences_repeat() -> None:
         for name, gain in zip(("Preference Optimization", "Retrieval Adversarial"), gains, strict=True):
             less = one("adpo", table, data_set, f"ADPO w/o {name}")["CIDEr"]
             assert 100 * (full / less - 1) == pytest.approx(gain, abs=0.006)
-    # ChangeVG: 1.39 points of S_m* over Semantic-CC (abstract); accuracy and F1 14.26 and 12.34 points over Gemini.
-    caption = {name: one("changevg", "Table II", "levir", name) for name in ("ChangeVG", "Semantic-CC", "Chg2Cap")}
+    # ChangeVG: 1.39 points of S_m* over Semantic-CC (abstract).
+    caption = {name: one("changevg", "Table II", "levir", name) for name in ("ChangeVG", "Semantic-CC")}
     assert caption["ChangeVG"]["S_m*"] - caption["Semantic-CC"]["S_m*"] == pytest.approx(1.39)
     assert 100 * (caption["ChangeVG"]["CIDEr"] / caption["Semantic-CC"]["CIDEr"] - 1) == pytest.approx(3.12, abs=0.005)
-    binary = {name: one("changevg", "Table IV", "changeimti", name, "change or not") for name in ("ChangeVG", "GPT-4o")}
-    assert (binary["ChangeVG"]["Accuracy"], binary["ChangeVG"]["F1"]) == (0.946, 0.9474)
-    assert one("changevg", "Table V", "changeimti", "GPT-4o", "count, building") == {"MAE": 3.663}
-    assert one("changevg", "Table VI", "changeimti", "Claude-Sonnet-4.0", "location, road")["Micro F1"] == 0.5543
-    # OmniDiff, section 5.4: without MDP only one of 13 metrics is better; NAMC, table 6 repeats its rows.
-    assert one("omnidiff", "Table 3", "omnidiff", "M3Diff", "real")["CIDEr"] == 31.3
-    assert one("namc", "Table 2", "clevr_change", "NAMC") == {
-        "BLEU-4": 57.5, "METEOR": 38.6, "CIDEr": 153.2, "ROUGE-L": 77.3, "SPICE": 27.6,
-    }  # fmt: skip
-
-
-def test_every_row_has_a_name_and_a_number_for_each_column() -> None:
-    published = load_published()
-    for table in published.tables:
-        assert {table.paper} <= published.papers.keys(), table.table
-        assert {table.data_set} <= published.data_sets.keys(), table.table
-    for row in ROWS:
-        assert row.values, key(row)
-        assert all(isinstance(value, float | int) for value in row.values.values()), key(row)

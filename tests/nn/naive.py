@@ -1,4 +1,5 @@
-"""Layers a second time, naively: from a module's weights by their names, one position and head at a time, in float64.
+"""Layers a second time, naively: from a module's weights by their names, one position and head at a time, in float64;
+convolutions and norms are torch's.
 
 The second implementations of whole models are made of these (``naive.py`` next to the tests of a system).
 """
@@ -9,7 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from torch import nn
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 Vector = np.ndarray
 Tokens = list[Vector]
@@ -30,6 +33,11 @@ class Layers:
     def __init__(self, weights: Mapping[str, np.ndarray]):
         self.weights = weights
 
+    def tensors(self, name: str) -> list[Tensor]:
+        """Weight and, if there is one, bias."""
+        names = (f"{name}.{part}" for part in ("weight", "bias"))
+        return [torch.from_numpy(self.weights[part]) for part in names if part in self.weights]
+
     def linear(self, name: str, x: Vector) -> Vector:
         out: Vector = self.weights[f"{name}.weight"] @ x
         return out + self.weights[f"{name}.bias"] if f"{name}.bias" in self.weights else out
@@ -42,34 +50,16 @@ class Layers:
 
     def norm(self, name: str, x: Vector) -> Vector:
         """Layer norm."""
-        variance = sum((value - x.mean()) ** 2 for value in x) / len(x)
-        out: Vector = (x - x.mean()) / math.sqrt(variance + 1e-5)
-        return out * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        out: Vector = F.layer_norm(torch.from_numpy(x).double(), x.shape, *self.tensors(name)).numpy()
+        return out
 
     def convolution(self, name: str, x_CYX: np.ndarray, stride: int, pad: Sequence[int]) -> np.ndarray:
         """``pad``: zeros at the left, right, top and bottom."""
-        weight = self.weights[f"{name}.weight"]
-        side = weight.shape[-1]
-        left, right, top, bottom = pad
-        x_CYX = np.pad(x_CYX, ((0, 0), (top, bottom), (left, right)))
-        rows, columns = ((size - side) // stride + 1 for size in x_CYX.shape[1:])
-        out = np.zeros((len(weight), rows, columns))
-        for row in range(rows):
-            for column in range(columns):
-                y, x = row * stride, column * stride
-                window = x_CYX[:, y : y + side, x : x + side]
-                for channel, kernel in enumerate(weight):
-                    out[channel, row, column] = (kernel * window).sum()
-        return out + self.weights[f"{name}.bias"][:, None, None] if f"{name}.bias" in self.weights else out
+        padded = F.pad(torch.from_numpy(x_CYX).double()[None], list(pad))
+        return F.conv2d(padded, *self.tensors(name), stride=stride)[0].numpy()
 
     def group_norm(self, name: str, x_CYX: np.ndarray, groups: int) -> np.ndarray:
-        out = np.empty_like(x_CYX)
-        for group in np.split(np.arange(len(x_CYX)), groups):
-            values = x_CYX[group]
-            centred = values - values.mean()
-            out[group] = centred / math.sqrt((centred**2).mean() + 1e-5)
-        scale, shift = (self.weights[f"{name}.{part}"][:, None, None] for part in ("weight", "bias"))
-        return out * scale + shift
+        return F.group_norm(torch.from_numpy(x_CYX).double()[None], groups, *self.tensors(name))[0].numpy()
 
 
 def attention(query: Vector, keys: Tokens, values: Tokens, heads: int) -> Vector:

@@ -22,10 +22,7 @@ def evaluation(cider: float, constant: float | None = 0.2) -> Evaluation:
 
 
 def test_the_table_has_every_condition_with_its_baselines(tmp_path: Path) -> None:
-    conditions = [
-        Condition("clean", evaluation(1.2)),
-        Condition("fog, severity 5", evaluation(0.3, constant=0.25)),
-    ]
+    conditions = [Condition("clean", evaluation(1.2)), Condition("fog, severity 5", evaluation(0.3, constant=0.25))]
     table = write_robustness(tmp_path, "runs/x/artifact", conditions).read_text()
     assert table.startswith("|  | B | M | R | C | C, share of clean | C, constant | right change type |")
     assert "| clean | 40.0 | 30.0 | 60.0 | 120.0 | 100% | 20.0 |  | 7 | 40 |" in table

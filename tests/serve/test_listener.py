@@ -191,12 +191,7 @@ def test_what_costs_more_than_a_head_may_is_refused_or_closed(request_bytes: byt
 
 @pytest.mark.parametrize(
     ("begun", "answer"),
-    [
-        (b"", "too_slow"),
-        (GET[:-2] + b"X: x", "too_slow"),
-        (post("/", 5, b"x"), ""),
-        (post("/early", 5, b"x"), None),
-    ],
+    [(b"", "too_slow"), (GET[:-2] + b"X: x", "too_slow"), (post("/", 5, b"x"), ""), (post("/early", 5, b"x"), None)],
     ids=["nothing", "half a header", "half a body", "half a body, answered"],
 )
 def test_a_request_that_does_not_end_is_given_up(

@@ -154,6 +154,8 @@ CHAT_ROWS = [
         ("in UTF-16", 415, None, raw(CHAT_TEXT.decode().encode("utf-16"))),
         ("that says it is in another charset", 415, None, raw(CHAT_TEXT, "application/json; charset=punycode")),
         ("a box of 400 digits", 422, "only", conversation(only=[[0, 0, 10**400, 1]])),
+        ("no name of what counts", 422, "counts", conversation(counts=[None])),
+        ("names in a list in a list", 422, "counts", conversation(counts=[["scene"]])),
         ("a box of lists in lists", 422, "ignore",
          raw(CHAT_TEXT[:-1] + b',"ignore":[' + b"[" * 850 + b"]" * 851 + b"}")),
         ("a million boxes as a text", 413, None, lambda: {"json": conversation(ignore=f"[{'[0,0,1,1],' * 10**6}0]")}),

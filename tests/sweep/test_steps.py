@@ -15,12 +15,7 @@ from idc.evaluation.config import EvaluateSection
 from idc.evaluation.judge import JudgeSection
 from idc.sweep.chain import Step, TrialConfig, TrialSteps
 from idc.sweep.plan import TrialPlan, spread_out
-from idc.sweep.steps import (
-    judge_captions,
-    score_baselines,
-    train_step,
-    with_evaluation,
-)
+from idc.sweep.steps import judge_captions, score_baselines, train_step, with_evaluation
 from idc.training.config import RunName, TrainConfig, TrainingJob
 from tests.chat_server import serving
 from tests.folders import write_rows

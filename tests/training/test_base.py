@@ -176,10 +176,7 @@ def only_a_pickle(folder: Path) -> None:
         (lambda folder: (folder / "config.json").unlink(), "is no transformers model: it has no config.json"),
         (only_a_pickle, "has no weights in safetensors; convert them"),
         (lambda folder: (folder / "model.safetensors.index.json").write_text("[]"), "index.json is damaged"),
-        (
-            lambda folder: os.truncate(min(folder.glob("*.safetensors")), 20),
-            "is damaged .*; download or copy it",
-        ),
+        (lambda folder: os.truncate(min(folder.glob("*.safetensors")), 20), "is damaged .*; download or copy it"),
     ],
 )
 def test_a_damaged_folder_is_named(copy: Path, damage: Callable[[Path], Any], message: str) -> None:

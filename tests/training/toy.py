@@ -175,8 +175,7 @@ def _kill_once(marker: str) -> None:
 def loaders(train: TrainConfig, context: Context, size: int = 50) -> Loaders:
     rank, world_size = context.rank, context.world_size
     return Loaders(
-        Loader(ToyData(size), collate, train, rank, world_size),
-        EvalLoader(ToyData(21), 4, rank, world_size, collate),
+        Loader(ToyData(size), collate, train, rank, world_size), EvalLoader(ToyData(21), 4, rank, world_size, collate)
     )
 
 

@@ -17,21 +17,8 @@ from idc.training.context import LocalContext
 from idc.training.tracker import Tracker
 from idc.vision.pretrained import network_fingerprint
 from idc.vision.tokenizer.config import TokenizerConfig, TokenizerLossConfig, TrainTokenizerJob
-from idc.vision.tokenizer.model import (
-    ImageTokenizer,
-    prepare_frame,
-    prepare_images,
-    to_frames,
-    to_images,
-)
-from idc.vision.tokenizer.task import (
-    TokenizerImages,
-    TokenizerTask,
-    collate_images,
-    kmeans,
-    start_linear,
-    train,
-)
+from idc.vision.tokenizer.model import ImageTokenizer, prepare_frame, prepare_images, to_frames, to_images
+from idc.vision.tokenizer.task import TokenizerImages, TokenizerTask, collate_images, kmeans, start_linear, train
 from tests.vision.scenes import COLOURS, TINY, pair_row, scene, write_pairs
 
 

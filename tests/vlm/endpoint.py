@@ -20,6 +20,7 @@ from idc.data.images import decode_image
 from idc.vlm.base import find_base, load_model
 from idc.vlm.batch import Sample, collate_encoded, encode_images, model_inputs
 from idc.vlm.config import BaseConfig
+from tests.chat_server import running
 
 
 class Endpoint(ThreadingHTTPServer):
@@ -151,19 +152,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *args: object) -> None:
         pass
-
-
-@contextmanager
-def running(server: ThreadingHTTPServer) -> Iterator[None]:
-    """The server runs until the block ends."""
-    with server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield
-        finally:  # a thread that still serves would keep the process of a failed test
-            server.shutdown()
-            thread.join()
 
 
 @contextmanager

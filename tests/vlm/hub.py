@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.vlm.endpoint import running
+from tests.chat_server import running
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from idc.captioning.contract import Answer, Captioner, Description, SearchOptions, Speed
+from idc.captioning.contract import Answer, Captioner, Description, Images, SearchOptions, Speed
 from idc.changeimti.config import RegionConfig
 from idc.data.schema import Turn
 from idc.nn.word_captioner import DescriptionExtras
@@ -42,7 +42,7 @@ class GuidedCaptioner(VlmCaptioner):
         self.guide, self.quote, self.regions = guide, quote, regions
         self._cache: OrderedDict[bytes, NotesAndMaps] = OrderedDict()
 
-    def notes_and_maps(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[NotesAndMaps]:
+    def notes_and_maps(self, befores: Images, afters: Images) -> list[NotesAndMaps]:
         """Of pairs of uint8 RGB images (H, W, 3); the guide runs, in one batch, on those that are not cached."""
         keys = [_content(before, after) for before, after in zip(befores, afters, strict=True)]
         new = {key: index for index, key in enumerate(keys) if key not in self._cache}
@@ -56,7 +56,7 @@ class GuidedCaptioner(VlmCaptioner):
             self._cache.popitem(last=False)
         return results
 
-    def pair_prompts(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[PromptConfig]:
+    def pair_prompts(self, befores: Images, afters: Images) -> list[PromptConfig]:
         return [
             self.prompt.model_copy(update={"text": guided_question(notes, self.prompt.text, self.quote)})
             for notes, _ in self.notes_and_maps(befores, afters)
@@ -64,8 +64,8 @@ class GuidedCaptioner(VlmCaptioner):
 
     def answer(
         self,
-        befores: Sequence[np.ndarray],
-        afters: Sequence[np.ndarray],
+        befores: Images,
+        afters: Images,
         dialogues: Sequence[Sequence[Turn]],
         *,
         max_tokens: int | None = None,
@@ -82,17 +82,10 @@ class GuidedCaptioner(VlmCaptioner):
     def maps(self, pairs: Pairs) -> list[np.ndarray]:
         return [extras.change_map for _, extras in pairs.more]
 
-    def _encoded(
-        self,
-        befores: Sequence[np.ndarray],
-        afters: Sequence[np.ndarray],
-        prompts: Sequence[PromptConfig] | None = None,
-    ) -> Pairs:
+    def _encoded(self, befores: Images, afters: Images, prompts: Sequence[PromptConfig] | None = None) -> Pairs:
         return replace(super()._encoded(befores, afters, prompts), more=self.notes_and_maps(befores, afters))
 
-    def _describe(
-        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], options: SearchOptions
-    ) -> list[Description]:
+    def _describe(self, befores: Images, afters: Images, options: SearchOptions) -> list[Description]:
         descriptions = super()._describe(befores, afters, options)
         if not options.change_map:
             return descriptions

@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from idc.captioning.contract import ClassMap, Speed
+from idc.captioning.contract import ClassMap, Images, Speed
 from idc.changeimti.config import RegionConfig
 from idc.data.change_masks import CHANGED, CLASSES, find_regions, positions_of
 from idc.data.schema import IMAGE, Turn
@@ -109,14 +109,12 @@ class GuideCaptioner(WordCaptioner[Guided]):
             speed=speed,
         )
 
-    def notes(
-        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], regions: RegionConfig
-    ) -> list[GuideNotes]:
+    def notes(self, befores: Images, afters: Images, regions: RegionConfig) -> list[GuideNotes]:
         """The notes on a batch of pairs of uint8 RGB images (H, W, 3); ``regions`` of the class maps are counted."""
         return [notes for notes, _ in self.notes_and_maps(befores, afters, regions)]
 
     def notes_and_maps(
-        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], regions: RegionConfig
+        self, befores: Images, afters: Images, regions: RegionConfig
     ) -> list[tuple[GuideNotes, DescriptionExtras]]:
         """The notes of :meth:`notes`, and the maps of a description, from one pass."""
         with self._running():
@@ -130,7 +128,7 @@ class GuideCaptioner(WordCaptioner[Guided]):
             results.append((GuideNotes(self.text(ids), positions_of_classes(classes, regions)), extras))
         return results
 
-    def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Guided:
+    def _encode(self, befores: Images, afters: Images) -> Guided:
         return cast(Guided, self.net(self._images(befores, afters)))
 
     def _findings(self, encoded: Guided, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:

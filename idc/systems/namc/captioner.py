@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from idc.captioning.contract import Speed
+from idc.captioning.contract import Images, Speed
 from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.namc.config import FinetuneJob, ModelConfig
@@ -57,7 +56,7 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
             speed=speed,
         )
 
-    def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> PairMemory:
+    def _encode(self, befores: Images, afters: Images) -> PairMemory:
         images = self._images(befores, afters).transpose(0, 1).flatten(0, 1)
         if self._extract is not None:
             features = self._extract(images)

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from idc.captioning.contract import Speed
+from idc.captioning.contract import Images, Speed
 from idc.data.text import OWN_IDS, SpecialIds
 from idc.nn.decoding import Decoded
 from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
@@ -166,7 +166,7 @@ class PairCaptioner(WordCaptioner[Encoded]):
         with running(self.speed, self.device):
             yield
 
-    def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Encoded:
+    def _encode(self, befores: Images, afters: Images) -> Encoded:
         features = self._features(befores, afters)
         return Encoded(features, self.net.procedure(features))
 
@@ -181,7 +181,7 @@ class PairCaptioner(WordCaptioner[Encoded]):
             maps = list(combine(apart, attended).unflatten(1, shapes.grid).float().cpu().numpy())
         return [DescriptionExtras({DISAGREEMENT: evidence}, drawn) for evidence, drawn in zip(most, maps, strict=True)]
 
-    def _features(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
+    def _features(self, befores: Images, afters: Images) -> Tensor:
         """Input of the encoder, (B, G, P, Z): of the two images, or of frames between too."""
         if self.explicit is not None:
             return self.explicit(befores, afters)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from idc.captioning.contract import Speed
+from idc.captioning.contract import Images, Speed
 from idc.data.schema import CHANGE_TYPES, NO_CHANGE
 from idc.nn.config import WordCaptionerSettings
 from idc.nn.decoding import Decoded
@@ -50,7 +50,7 @@ class TwinCaptioner(WordCaptioner[Encoded]):
             speed=speed,
         )
 
-    def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Encoded:
+    def _encode(self, befores: Images, afters: Images) -> Encoded:
         return cast(Encoded, self.net(self._images(befores, afters)))
 
     def _findings(self, encoded: Encoded, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:

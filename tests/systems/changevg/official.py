@@ -190,26 +190,15 @@ class Official:
         return F.conv_transpose2d(x.unsqueeze(0), weight, bias, stride=2, padding=1)[0]
 
     def layer_norm(self, name: str, x: Tensor, epsilon: float = 1e-5) -> Tensor:
-        centred = x - x.mean(-1, keepdim=True)
-        variance = centred.pow(2).mean(-1, keepdim=True)
-        return centred / (variance + epsilon).sqrt() * self.state[f"{name}.weight"] + self.state[f"{name}.bias"]
+        return F.layer_norm(x, x.shape[-1:], self.state[f"{name}.weight"], self.state[f"{name}.bias"], epsilon)
 
     def batch_norm(self, name: str, x: Tensor) -> Tensor:
         parts = ("running_mean", "running_var", "weight", "bias")
-        mean, variance, weight, bias = (self.state[f"{name}.{part}"].view(-1, 1, 1) for part in parts)
-        return (x - mean) / (variance + 1e-5).sqrt() * weight + bias
+        return F.batch_norm(x.unsqueeze(0), *(self.state[f"{name}.{part}"] for part in parts))[0]
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, heads: int, causal: bool = False) -> Tensor:
-        """Head by head and query by query."""
-        width = queries.shape[1] // heads
-        out = torch.zeros_like(queries)
-        for head in range(heads):
-            columns = slice(head * width, (head + 1) * width)
-            for row, query in enumerate(queries[:, columns]):
-                last = row + 1 if causal else len(keys)
-                scores = torch.stack([query @ key for key in keys[:last, columns]]) * width**-0.5
-                out[row, columns] = scores.softmax(0) @ values[:last, columns]
-        return out
+        q, k, v = (x.unflatten(1, (heads, -1)).transpose(0, 1) for x in (queries, keys, values))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(0, 1).flatten(1)
 
     def image(self, pixels: Tensor) -> list[Tensor]:
         """The maps of the four levels of an image, uint8 (H, W, 3)."""

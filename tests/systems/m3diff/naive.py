@@ -1,14 +1,14 @@
-"""A second implementation of equations (1) to (8), one token, one head and one level at a time.
+"""A second implementation of equations (1) to (8), one pair and one level at a time.
 
 It shares nothing with the module but the names of its weights.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from idc.systems.m3diff.config import MdpConfig
@@ -27,27 +27,21 @@ class Naive:
         self.weights, self.config = {name: tensor.double() for name, tensor in weights.items()}, config
 
     def norm(self, name: str, x: Tensor) -> Tensor:
-        scaled = (x - x.mean()) / (x.var(correction=0) + 1e-5).sqrt()
-        return scaled * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        return F.layer_norm(x, x.shape[-1:], self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
 
     def linear(self, name: str, x: Tensor) -> Tensor:
-        return self.weights[f"{name}.weight"] @ x + self.weights.get(f"{name}.bias", 0)
+        return F.linear(x, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias"))
 
     def attention(self, name: str, queries: Tokens, context: Tokens | None) -> Tokens:
         """Each query looks at every token of the context; without one, at the queries themselves."""
         read = [self.norm(f"{name}.norm", token) for token in queries]
         others = read if context is None else [self.norm(f"{name}.norm_context", token) for token in context]
-        keys, values = ([self.linear(f"{name}.{part}", token) for token in others] for part in ("key", "value"))
-        mixed = []
-        for token, before in zip(read, queries, strict=True):
-            query, joined = self.linear(f"{name}.query", token), torch.zeros_like(token)
-            size = len(query) // self.config.heads
-            for start in range(0, len(query), size):
-                part = slice(start, start + size)
-                shares = torch.stack([query[part] @ key[part] / math.sqrt(size) for key in keys]).softmax(0)
-                joined[part] = sum(share * value[part] for share, value in zip(shares, values, strict=True))
-            mixed.append(before + self.linear(f"{name}.out", joined))
-        return mixed
+        q, k, v = (
+            self.linear(f"{name}.{part}", torch.stack(tokens)).unflatten(1, (self.config.heads, -1)).transpose(0, 1)
+            for part, tokens in (("query", read), ("key", others), ("value", others))
+        )
+        mixed = F.scaled_dot_product_attention(q, k, v).transpose(0, 1).flatten(1)
+        return list(torch.stack(queries) + self.linear(f"{name}.out", mixed))
 
     def gated(self, name: str, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """F^_1 and F^_2 of a token, (1) and (2)."""
@@ -65,7 +59,7 @@ class Naive:
         delta_ca = []
         for token in attended:  # (5)
             inner = self.linear(f"{name}.mlp.1", self.norm(f"{name}.mlp.0", token))
-            delta_ca.append(token + self.linear(f"{name}.mlp.3", torch.nn.functional.gelu(inner)))
+            delta_ca.append(token + self.linear(f"{name}.mlp.3", F.gelu(inner)))
         tilde_1, tilde_2 = (
             self.attention(f"{name}.attend_difference", image, [*image, *delta_ca])  # (6)
             for image in (first, second)
@@ -81,7 +75,7 @@ class Naive:
                 first, second, delta = self.stack(f"stacks.{stack}", first, second)
             tokens = [torch.cat(token) for token in zip(first, second, delta, strict=True)]
             hidden = self.linear("score.hidden", self.norm("score.norm", torch.stack(tokens).mean(0)))
-            out = self.linear("score.out", torch.nn.functional.gelu(hidden))
+            out = self.linear("score.out", F.gelu(hidden))
             score = (out + self.weights["score.bias"][number]).sigmoid()  # (7)
             for total, image in zip(sums, (first, second), strict=True):
                 total += score * torch.stack(image)  # (8)

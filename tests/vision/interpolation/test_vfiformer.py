@@ -26,11 +26,7 @@ KEYS = Path(__file__).parent / "keys"
 FULL = VFIformerConfig()
 SMALL = VFIformerConfig(refine=False, width=136, window=4)
 TINY = VFIformerConfig(
-    flow_channels=(8, 6, 4),
-    context_channels=2,
-    width=8,
-    window=4,
-    depths=((1, 2), (2, 2), (1, 2), (1, 1)),
+    flow_channels=(8, 6, 4), context_channels=2, width=8, window=4, depths=((1, 2), (2, 2), (1, 2), (1, 1))
 )
 
 
