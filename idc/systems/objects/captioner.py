@@ -64,7 +64,7 @@ _CERTAIN = 0.85
 """Score from which what an image shows is said though nothing is compared."""
 _MOSTLY_CHANGED = 0.6
 """Share of the box of an object that is the same below which the rest of the box has changed: it does not fill it."""
-_VERSION = 8
+_VERSION = 9
 """Incremented when the same pairs would get other captions: results are stored by the artifact's contents."""
 _NAMELESS = (*UNNAMED, OBJECT, PICTURE, WORDS)
 _HIDDEN = "positions differ, and a change cannot be told from what the other view hides"
