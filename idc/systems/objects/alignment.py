@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 
 from idc.systems.objects.geometry import warped_to
+from idc.systems.objects.light import in_the_light_of
 
 _BETTER = 0.9
 """A warp replaces a simpler one if its residual is below this share of the other's: resampling alone changes it too."""
@@ -22,19 +23,12 @@ _AGREED, _MOSTLY = 0.3, 0.45
 _MIN_SPREAD = 0.25
 """Smallest share of the image that matched points must span: those on one object show how that object moved, not the
 camera."""
+_LEAST_SCALE = 0.01
+"""Smallest scale from the view after to the one before."""
 _MIN_COVERED = 0.5
 """Smallest share of the image after that the warped image before must cover."""
 _MAX_TILT = 0.25
 """Largest change of scale across the image."""
-_LIGHT_SIDE = 64
-"""Longer side at which the light is fitted: it varies slowly, and noise averages out."""
-_TERMS, _CURVED, _EXACT = (9, 12, 14), 0.5, 0.15
-"""Number of terms of the light, with those of other tones and with another saturation, and the shares of the error
-before and of the median deviation below which theirs must be: they would also follow what changed."""
-_STEADY = 0.008
-"""Error of the light that is none; of one above six times as much it does not matter how large it is."""
-_DARK = 0.02
-"""Brightness in which noise prevails."""
 _BLOCK = 17
 """Side of the blocks whose textures are compared, in pixels; there is one at every :data:`_STEP` pixels."""
 _STEP = 8
@@ -116,7 +110,7 @@ def align(before: np.ndarray, after: np.ndarray, tolerance: float) -> Alignment:
     matches = matches_of(before, after)
     warp = _warp(before, after, matches)
     warped, valid = warped_to(before, warp, after.shape[:2])
-    lit = _even_light(warped, after, valid)
+    lit = in_the_light_of(warped, after, valid)
     still = _stands_still(before, after)
     if still is None and matches is not None and view_of(matches, after.shape):  # corners could not be followed so far
         source, target = matches
@@ -165,12 +159,6 @@ def share_in_agreement(
     if textured.sum() < max(_MIN_BLOCKS, least * blocks):
         return math.nan
     return float((correlation[textured] > similar).mean())
-
-
-def brightness_ratio(before: float, after: float) -> float:
-    """How much brighter the image after is, from one number of each image in [0, 1]. Below :data:`_DARK` one cannot
-    tell: two black images are equally bright."""
-    return max(after, _DARK) / max(before, _DARK)
 
 
 def noise_of(image: np.ndarray) -> float:
@@ -258,6 +246,8 @@ def view_of(matches: tuple[np.ndarray, np.ndarray] | None, size: tuple[int, ...]
     warp, inliers = cv2.estimateAffinePartial2D(*matches, ransacReprojThreshold=4.0)
     if warp is None or inliers.sum() < max(2 * _MIN_MATCHES, _AGREED * len(inliers)):
         return None
+    if np.linalg.norm(warp[0, :2]) < _LEAST_SCALE:  # all features of the view after are matched with one
+        return None
     agreed = inliers.mean() >= _MOSTLY and _spread(matches[0][inliers.ravel() > 0], size) >= _MIN_SPREAD
     return CameraView.of(warp)._replace(agreed=bool(agreed))
 
@@ -297,77 +287,6 @@ def _residual(before: np.ndarray, detail: np.ndarray, warp: np.ndarray) -> float
     first, second = _detail(warped)[valid], detail[valid]
     scale = 1.4826 * float(np.median(np.abs(second))) + 1e-3
     return float(np.minimum(np.abs(first - second) / scale, 2.0).mean())
-
-
-def _even_light(before: np.ndarray, after: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """The image before in the light of the image after: gain and offset of each channel, the gain linear over the image
-    and the offset quadratic, fitted robustly so that what changed does not count; or with other tones too."""
-    height, width = after.shape[:2]
-    scale = _LIGHT_SIDE / max(height, width)
-    columns, rows = max(4, round(width * scale)), max(4, round(height * scale))
-    covered, *images = (
-        cv2.resize(image, (columns, rows), interpolation=cv2.INTER_AREA)
-        for image in (valid.astype(np.float32), before, after)
-    )
-    used = covered.ravel() > 0.99
-    if used.sum() < 50:
-        return before
-    lit = np.empty_like(before)
-    first, second = (image.reshape(-1, 3)[used] for image in images)
-    (x, y), everywhere = (axis[used] for axis in _axes(rows, columns)), _axes(height, width)
-    for channel in range(3):
-        target = second[:, channel]
-        gain = brightness_ratio(float(np.median(first[:, channel])), float(np.median(target)))
-        terms = _light_terms(first, channel, x, y)
-        parameters, errors, weights = _fitted(terms[:, : _TERMS[0]], target, gain, np.ones(len(target)))
-        deviation = float(np.median(np.abs(target - np.median(target))))
-        limit, most = _CURVED * _off(errors), min(float(np.median(errors)), _EXACT * deviation)
-        # What changed would alone give a saturation: it is fitted where the light before it agrees.
-        for count, start in zip(_TERMS[1:], (np.ones(len(target)), weights), strict=True):
-            others, errors, _ = _fitted(terms[:, :count], target, gain, start)
-            if _off(errors) < limit and np.median(errors) <= most:
-                parameters, limit = others, _off(errors)
-        terms = _light_terms(before.reshape(-1, 3), channel, *everywhere, len(parameters))
-        lit[..., channel] = (terms @ parameters).reshape(height, width)
-    return lit.clip(0, 1)
-
-
-def _fitted(
-    terms: np.ndarray, target: np.ndarray, gain: float, weights: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Parameters of the terms (N, M) that give a channel (N,), robustly, from these weights on; errors and weights."""
-    for _ in range(12):
-        # The ridge draws the gain to the ratio of the medians: in a plain image it would follow the noise, to 0. In a
-        # grey one saturation cannot be told.
-        ridge = (1e-2 + 1e-3 * weights.sum()) * np.diag([1, 1, 1, *[1e-3] * 9, 0.1, 0.1][: terms.shape[1]])
-        gram = terms.T @ (weights[:, None] * terms) + ridge
-        parameters = np.linalg.solve(gram, terms.T @ (weights * target) + gain * ridge[0])
-        errors = np.abs(terms @ parameters - target)
-        spread = max(1.4826 * float(np.median(errors)), _STEADY)
-        weights = np.clip(1 - (errors / (3 * spread)) ** 2, 0, None) ** 2  # Tukey's biweight
-    return parameters, errors, weights
-
-
-def _off(errors: np.ndarray) -> float:
-    """Mean of the errors that are more than none, each clipped."""
-    return float(np.clip(errors - _STEADY, 0, 5 * _STEADY).mean())
-
-
-def _light_terms(
-    colours: np.ndarray, channel: int, x: np.ndarray, y: np.ndarray, count: int = _TERMS[-1]
-) -> np.ndarray:
-    """The first ``count`` of colours (N, 3), one of :data:`_TERMS`."""
-    values, other, third = (colours[:, (channel + step) % 3] for step in range(3))
-    terms = [values, values * x, values * y, np.ones_like(x), x, y, x * x, y * y, x * y]
-    terms += [values**0.5, values * values, values**3] if count > _TERMS[0] else []
-    terms += [other - values, third - values] if count > _TERMS[1] else []
-    return np.stack(terms, axis=1)
-
-
-def _axes(height: int, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """x and y of all pixels, from -0.5 to 0.5."""
-    rows, columns = np.mgrid[0:height, 0:width].astype(np.float32)
-    return (columns / width - 0.5).ravel(), (rows / height - 0.5).ravel()
 
 
 def _parallax(

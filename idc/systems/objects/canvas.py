@@ -139,7 +139,7 @@ def exact_canvas(
     looks = [_look(image) for image in (before, after)]
     few = all(look.flat >= _FLAT and look.frequent >= _FREQUENT for look in looks)
     drawn = few and not any(map(is_dark, (before, after)))  # a dark photograph has few levels, as a drawing
-    flat = all(look.flat >= _FLAT_PARTS[int(look.colours > _FEW_COLOURS)] for look in looks)
+    flat = all(map(_is_page, looks))
     if not drawn and not flat and not _is_edited_page(before, after):
         return None
     factors = np.divide(before.shape[:2], after.shape[:2])
@@ -172,6 +172,11 @@ def _is_even(codes: np.ndarray) -> np.ndarray:
     return (codes[:-1, :-1] == codes[1:, :-1]) & (codes[:-1, :-1] == codes[:-1, 1:])
 
 
+def are_pages(before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether both images are screens, whatever photographs are on them."""
+    return all(_is_page(_look(image)) for image in (before, after))
+
+
 def is_retouched(before: np.ndarray, after: np.ndarray) -> bool:
     """Whether little of two images of one size is not exactly equal."""
     return before.shape == after.shape and 1 > _equal_blocks(codes_of(before) != codes_of(after)) >= _RETOUCHED
@@ -190,6 +195,10 @@ class _Look(NamedTuple):
     flat: float
     frequent: float
     colours: float
+
+
+def _is_page(look: _Look) -> bool:
+    return look.flat >= _FLAT_PARTS[int(look.colours > _FEW_COLOURS)]
 
 
 def _look(image: np.ndarray) -> _Look:

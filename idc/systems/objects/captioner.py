@@ -26,13 +26,14 @@ from idc.captioning.contract import (
 )
 from idc.captioning.counts import Counts, Kind, counted, left_out_sentence
 from idc.captioning.objects_config import EMBEDDED, NONE, REGIONS, ObjectsConfig
-from idc.systems.objects.canvas import canvas_of, exact_canvas, is_flat, is_retouched
+from idc.systems.objects.canvas import are_pages, canvas_of, exact_canvas, is_flat, is_retouched
 from idc.systems.objects.claims import ComparedPair, Named, object_claims
 from idc.systems.objects.comparison import Comparison, compare
 from idc.systems.objects.detectors import Detector, detector_identity, embedded_installed, load_detector
 from idc.systems.objects.exact import exact_changes
 from idc.systems.objects.frames import dead_frame, exposed, other_colours, thumbnail
 from idc.systems.objects.geometry import around, shifted_box, slices_of
+from idc.systems.objects.instances import instances
 from idc.systems.objects.known_words import compared_words
 from idc.systems.objects.reading import reads_text
 from idc.systems.objects.region_claims import other_regions, region_claims
@@ -44,11 +45,13 @@ from idc.systems.objects.wording import (
     UNNAMED,
     WORDS,
     crop_sentence,
+    joined,
     look_sentence,
     region_sentence,
     sentence_of,
     unchanged_sentence,
     view_sentence,
+    with_article,
 )
 from idc.training.artifact import read_artifact, write_artifact
 from idc.util.cache import cache_root, make_once
@@ -57,9 +60,11 @@ _SIDE = 1600
 """Longer side to which larger photographs are reduced: neither objects nor words need more."""
 _PICTURES, _PICTURE = 3, 96
 """Number of the claims about a screen of which a picture is looked at, and its shortest side."""
+_CERTAIN = 0.85
+"""Score from which what an image shows is said though nothing is compared."""
 _MOSTLY_CHANGED = 0.6
 """Share of the box of an object that is the same below which the rest of the box has changed: it does not fill it."""
-_VERSION = 8
+_VERSION = 9
 """Incremented when the same pairs would get other captions: results are stored by the artifact's contents."""
 _NAMELESS = (*UNNAMED, OBJECT, PICTURE, WORDS)
 _HIDDEN = "positions differ, and a change cannot be told from what the other view hides"
@@ -121,11 +126,13 @@ class ObjectsCaptioner(Captioner):
             description = self._with_pictures(description, before, after, options.counts)
             return description if change_map else replace(description, change_map=None)
         description = self._of_views(before, after, region_of_interest, options)
-        if not description.claims and self._config.mode == "auto" and is_retouched(before, after):
+        thing = WORDS if is_retouched(before, after) else PICTURE if are_pages(before, after) else None
+        if thing and self._config.mode == "auto" and not description.claims:
             canvas = canvas_of(before, after, region)
-            words = exact_changes(before, after, canvas, self._text, options.counts, texts)
-            if words.claims and all(claim.object == WORDS for claim in words.claims):  # thin strokes on a photograph
-                return words if change_map else replace(words, change_map=None)
+            drawn = exact_changes(before, after, canvas, self._text, options.counts, texts)
+            # Thin strokes on a photograph, or two pages that share little.
+            if drawn.claims and all(claim.object == thing for claim in drawn.claims):
+                return drawn if change_map else replace(drawn, change_map=None)
         return description
 
     def _of_views(
@@ -202,6 +209,7 @@ class ObjectsCaptioner(Captioner):
         view = "" if counts is not None and "camera" not in counts.kinds else view
         if not comparison.comparable:
             text = f"{view} What changed in it cannot be told." if view else INCOMPARABLE
+            text += self._shown(before, after) if counts is None else ""
             return _undecided(text, values, "the two images are not comparable")
         pair = ComparedPair(comparison, before.shape[:2], after.shape[:2])
         named = Named([], [], complete=True, stayed=[])
@@ -240,6 +248,24 @@ class ObjectsCaptioner(Captioner):
             (Candidate(text, math.log(max(confidence, 1e-6))),),
             change_map=values, regions=tuple(pair.regions), claims=tuple(claims), objects_text=text, doubt=doubt,
         )  # fmt: skip
+
+    def _shown(self, before: np.ndarray, after: np.ndarray) -> str:
+        """A blank and what each of two images shows, people and vehicles with a sure name: neither is missed on the
+        other one, where it may be smaller."""
+        if self._detector is None:
+            return ""
+        sides = [
+            sorted({
+                item.name for item in instances(image, [], self._detector, self._config.names, lambda box: box)
+                if item.score >= _CERTAIN and item.votes == 2 and item.family in ("person", "vehicle")
+            })
+            for image in (before, after)
+        ]  # fmt: skip
+        texts = [joined(map(with_article, names)) if names else "" for names in sides]
+        if texts[0] == texts[1]:
+            return f" Both show {texts[0]}." if texts[0] else ""
+        pairs = zip(("before", "after"), texts, strict=True)
+        return "".join(f" The image {side} shows {text}." for side, text in pairs if text)
 
 
 def _undecided(text: str, change_map: np.ndarray | None, doubt: str) -> Description:

@@ -16,7 +16,6 @@ from idc.systems.objects.alignment import (
     CameraView,
     align,
     along_flow,
-    brightness_ratio,
     matches_of,
     noise_of,
     scaling,
@@ -24,6 +23,7 @@ from idc.systems.objects.alignment import (
     unaligned,
     view_of,
 )
+from idc.systems.objects.light import brightness_ratio
 
 _SIDE = 512
 """Longer side at which images are compared, in pixels; larger ones are reduced."""

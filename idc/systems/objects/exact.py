@@ -22,6 +22,7 @@ from idc.systems.objects.explanations import CAUSES, block, explained, faded, fa
 from idc.systems.objects.geometry import PixelBox, around, around_all, box_area, boxes_overlap, slices_of
 from idc.systems.objects.known_words import KnownReader, KnownWords
 from idc.systems.objects.outlines import changed_outlines
+from idc.systems.objects.pages import page_claim, share_little
 from idc.systems.objects.pixel_changes import Move, clusters_of, different_pixels, largest_channel, unmoved_pixels
 from idc.systems.objects.reading import WordReader
 from idc.systems.objects.recolouring import RecolouredPixels, codes_of, main_colour, names_of, same_colour
@@ -78,9 +79,13 @@ def exact_changes(
     repainted = canvas.repainted
     different = different_pixels(repainted.before, canvas.after, canvas.pixels)
     reader = WordReader(read_text, canvas.one_sided) if texts is None else KnownReader(texts.stayed, canvas)
-    said = [_strip_claim((before, after)[strip.side], strip, reader) for strip in canvas.strips[:_MOST_LISTED]]
     outlined, at_outlines = changed_outlines(canvas, different, reader)
     unmoved, moves, accounted = unmoved_pixels(repainted.before, canvas.after, different & ~at_outlines)
+    page = None
+    if texts is None and read_text and share_little(before, after, canvas, unmoved):
+        page = page_claim(before, after)
+    if page is not None:
+        unmoved, moves, outlined = np.zeros_like(unmoved), [], []
     labels, boxes = clusters_of(unmoved)
     pair = ScreenPair(canvas, different, labels, accounted, moves, reader)
     elements = [
@@ -88,9 +93,12 @@ def exact_changes(
     ]
     elements.sort(key=lambda element: -box_area(element.box))
     described, listed = _findings(pair, elements[:_MOST_LISTED], moves, outlined, started + _SECONDS)
-    changes = _recolouring_claims(canvas) + described
+    changes = [] if page else _recolouring_claims(canvas) + described
     changes.sort(key=lambda finding: _rank(finding.claim))
     placed = [(_on_images(finding.claim, canvas), finding) for finding in changes]
+    strips = canvas.strips[: 0 if page else _MOST_LISTED]
+    said = [page] if page else []
+    said += [_strip_claim((before, after)[strip.side], strip, reader) for strip in strips]
     said += [(claim, finding.clause) for claim, finding in placed]
     said += texts.changed if texts else []
     said.sort(key=lambda entry: _rank(entry[0]))

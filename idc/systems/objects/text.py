@@ -4,6 +4,7 @@ text are detected there on both images, and those whose letters differ are read 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from difflib import SequenceMatcher
 from itertools import permutations, product
 from typing import NamedTuple
 
@@ -39,6 +40,8 @@ _MARGIN = 16
 """Smallest margin around a part, where its line may continue."""
 _SURE = 0.9
 """Smallest mean confidence of a word that is quoted."""
+_SURER, _ALIKE = 0.99, 0.75
+"""The same where one may be the other misread, and the share of the letters from which it may."""
 _SHORTEST = 3
 """Smallest number of letters and digits that appear, are gone, or are quoted without the words beside them."""
 _QUOTED = 6
@@ -235,6 +238,8 @@ def _compared(
         box = _around([word.corners for part in parts for word in part])
         if box[0] < ends[0] or box[2] > ends[1]:
             return None
+        if confidence < _SURER and _may_be_same(keys):
+            return None
         if confidence < _SURE:
             surest = max(float(np.mean([word.confidence for word in words])) for words in lines)
             return WordChange(None, None, box, surest) if detected and surest >= _SURE else None
@@ -242,6 +247,12 @@ def _compared(
         return None  # a texture, or letters on the other image that could not be read
     before, after = (quoted(word.text for word in part) for part in parts)
     return WordChange(before, after, box, confidence)
+
+
+def _may_be_same(keys: Sequence[str]) -> bool:
+    """Whether one of two keys may be the other one misread: most letters are the same, and all digits."""
+    digits = [[character for character in key if character.isdigit()] for key in keys]
+    return digits[0] == digits[1] and SequenceMatcher(None, keys[0], keys[1]).ratio() >= _ALIKE
 
 
 def _once(changes: list[WordChange]) -> list[WordChange]:

@@ -115,14 +115,14 @@ def unchanged_sentence(subject: str, comparison: Comparison) -> str:
         text = f"{subject} {'clearly ' if comparison.small or comparison.shaded else ''}changed."
         if comparison.shaded:
             text += " Parts differ in brightness alone."
-    return f"{text}{look_sentence(comparison)}"
+    return f"{text}{look_sentence(comparison, part='')}"
 
 
-def look_sentence(comparison: Comparison) -> str:
+def look_sentence(comparison: Comparison, part: str = "rest of the ") -> str:
     """A blank and a sentence on the light of what did not change, if it differs much; so on sharpness and noise."""
     text = ""
     if not 0.8 < comparison.light < 1.25:
-        text += f" The rest of the picture became {'brighter' if comparison.light > 1 else 'darker'}."
+        text += f" The {part}picture became {'brighter' if comparison.light > 1 else 'darker'}."
     low, high = sorted(comparison.noise)
     if high > max(_NOISY, _NOISIER * low):
         text += f" The image after is {'' if high == comparison.noise[0] else 'less '}noisy."

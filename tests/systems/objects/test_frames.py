@@ -143,11 +143,26 @@ def test_what_is_gone_is_named_in_a_dark_picture_and_the_light_is_that_of_the_fi
     assert one.best.caption == "A bottle on the left is gone. The rest of the picture became darker."
 
 
+def overexposed(image: np.ndarray) -> np.ndarray:
+    return np.asarray((1.5 * image.astype(np.float32)).clip(0, 255).astype(np.uint8))
+
+
+@pytest.mark.parametrize("name", list(PICTURES)[::2])
+def test_overexposure_changes_nothing_and_hides_nothing_that_is_exposed(name: str) -> None:
+    picture = cv2.resize(PICTURES[name], (384, 288), interpolation=cv2.INTER_AREA)
+    came = picture.copy()
+    came[100:160, 100:170] = (90, 40, 20)
+    assert not compare(picture, overexposed(picture)).regions
+    assert not compare(overexposed(picture), picture).regions
+    assert compare(picture, overexposed(came)).regions
+    assert compare(overexposed(picture), came).regions
+
+
 @pytest.mark.parametrize("factor", [0.6, 0.4, 0.15])
 def test_the_light_of_a_picture_is_said_and_nothing_else(factor: float) -> None:
     """Of dark ones too, which are made brighter to be compared; a program's exact factor is no other look."""
     captioner = ObjectsCaptioner(ObjectsConfig(detector="none", text=False))
-    said = re.compile(r"No region (?:clearly )?changed\. (?:.* )?The rest of the picture became (\w+)\.")
+    said = re.compile(r"No region (?:clearly )?changed\. (?:.* )?The picture became (\w+)\.")
     for picture in [*PICTURES.values()][::4]:
         dimmed = (factor * picture).astype(np.uint8)
         for before, after, light in ((dimmed, picture, "brighter"), (picture, dimmed, "darker")):

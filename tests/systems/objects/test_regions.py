@@ -248,3 +248,4 @@ def test_the_view_is_that_of_most_matches_or_nobody_can_tell(agreeing: int, zoom
     assert (view is not None and view.agreed) == (agreeing >= 100)
     of_a_part = view_of((points[0] / 3, points[1] / 3), (500, 500))
     assert of_a_part is None or not of_a_part.agreed, "a thing may have turned"
+    assert view_of((points[0], np.full_like(points[1], 100)), (500, 500)) is None, "all are matched with one"

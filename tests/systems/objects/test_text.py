@@ -197,6 +197,9 @@ def line(text: str, confidence: float = 1.0) -> list[Word]:
         ("EXIT", "", {"difference": 0.2}, None),
         ("OPEN", "SHUT", {"difference": 0.06}, None),  # the same letters, misread
         ("05-7-02", "05-7-2", {"difference": 0.2}, None),
+        ("ZURB", "ZUAB", {"confidence": 0.98}, None),  # one letter, which may be misread
+        ("ZURB", "ZUAB", {"confidence": 0.995}, ("ZURB", "ZUAB")),
+        ("00000103 jpg", "00000104 jpg", {"confidence": 0.95}, ("00000103", "00000104")),  # a digit is another number
         ("12:30", "12:45", {"ends": (-1, 4)}, None),
         ("12:30", "12:45", {"ends": (1, np.inf)}, None),
     ],

@@ -1,0 +1,107 @@
+"""Two windows or pages that share little: what each says is quoted, and no strip, part or move is claimed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+
+from idc.captioning.contract import Description
+from idc.captioning.objects_config import ObjectsConfig
+from idc.systems.objects.canvas import canvas_of
+from idc.systems.objects.captioner import ObjectsCaptioner
+from idc.systems.objects.pages import share_little
+
+LIST = ["Name", "Invoice March", "Report 2024", "Holiday photos", "Budget draft", "Meeting notes"]
+SETTINGS = ["Preferences", "Language", "Dark theme", "Restart now", "Sound volume", "Privacy"]
+
+
+def page(
+    lines: list[str],
+    size: tuple[int, int] = (640, 420),
+    left: int = 40,
+    step: int = 58,
+    letters: int = 22,
+    ground: str = "#f4f4f6",
+) -> np.ndarray:
+    image = Image.new("RGB", size, ground)
+    draw = ImageDraw.Draw(image)
+    draw.rectangle([0, 0, size[0], 34], fill="#30405a")
+    for at, line in enumerate(lines):
+        draw.text((left, 50 + step * at), line, fill="#202020", font=ImageFont.load_default(letters))
+    return np.array(image)
+
+
+def described(before: np.ndarray, after: np.ndarray, text: bool = True) -> Description:
+    [description] = ObjectsCaptioner(ObjectsConfig(detector="none", text=text)).describe([before], [after])
+    return description
+
+
+def test_of_another_page_the_words_are_said_and_nothing_of_places() -> None:
+    description = described(page(LIST), page(SETTINGS, (600, 470), left=210, step=66))
+    assert description.verdict == "changed"
+    [claim] = description.claims or ()
+    assert (claim.kind, claim.object, claim.where) == ("changed", "picture", "as a whole")
+    assert (claim.box_before, claim.box_after) == ((0, 0, 640, 420), (0, 0, 600, 470))
+    assert description.best.caption == (
+        'Most of the picture changed; it said "Name", "Invoice March" and "Report 2024", and now says "Preferences", '
+        '"Language" and "Dark theme".'
+    )
+
+
+def test_a_line_of_both_pages_is_not_quoted_and_none_twice() -> None:
+    after = page([*SETTINGS[:2], "Language", "Invoice March", *SETTINGS[3:]], (600, 520), left=230, step=64, letters=26)
+    caption = described(page(LIST), after).best.caption
+    assert '"Name", "Report 2024" and "Holiday photos"' in caption
+    assert '"Preferences", "Language" and "Restart now"' in caption
+
+
+def test_the_largest_letters_come_first() -> None:
+    after = np.vstack([page(SETTINGS, left=210), page(["Delete account"], (640, 120), letters=44)])
+    assert 'now says "Delete account", "Preferences" and "Language"' in described(page(LIST), after).best.caption
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (page(LIST), page([*LIST[:2], "Something else", *LIST[3:]])),
+        (page(LIST), page(LIST, letters=30, step=62)),  # the same words in another layout
+        (page(LIST), page(LIST, (640, 520))),
+        (page(LIST), np.vstack([page(LIST), page(SETTINGS)])),
+        (page(LIST), page(LIST, ground="#101418")),
+    ],
+    ids=["one line", "font size", "longer", "twice as long", "dark"],
+)
+def test_a_page_of_which_most_is_the_same_is_no_other_page(before: np.ndarray, after: np.ndarray) -> None:
+    for first, second in ((before, after), (after, before)):
+        assert "Most of the picture" not in described(first, second).best.caption
+
+
+def test_where_nothing_is_read_nothing_is_quoted() -> None:
+    assert "said" not in described(page(LIST), page(SETTINGS, (600, 470), left=210, step=66), text=False).best.caption
+
+
+def outline(image: np.ndarray, y: int, x: int) -> bool:
+    near = image[max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2].reshape(-1, 3).astype(int)
+    return bool((near.max(axis=0) - near.min(axis=0)).max() > 48)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4, 0.6, 0.8])
+def test_the_share_of_outlines_is_that_of_its_definition(share: float) -> None:
+    """Of two images of one size, by loops; squares of which some are elsewhere."""
+    rng = np.random.default_rng(int(10 * share))
+    before, after = (np.full((96, 96, 3), 255, np.uint8) for _ in range(2))
+    for at, (y, x) in enumerate((y, x) for y in range(8, 88, 16) for x in range(8, 88, 16)):
+        moved = (0, 0) if at < 25 * share else rng.integers(1, 7, 2)
+        before[y : y + 6, x : x + 6] = 0
+        after[y + moved[0] : y + moved[0] + 6, x + moved[1] : x + moved[1] + 6] = 0
+    different = (before != after).any(axis=2)
+    points = [(y, x) for y in range(96) for x in range(96)]
+    first, second = ({at for at in points if outline(image, *at)} for image in (before, after))
+    changed = {at for at in points if different[at]}
+    by_chance = len(first & changed) * len(second & changed) / len(changed)
+    lost = [len(side & changed) - max(0, len(first & second & changed) - by_chance) for side in (first, second)]
+    shared = max(1 - lost[0] / len(first), 1 - lost[1] / len(second))
+    assert abs(shared - 0.5) > 0.02
+    canvas = canvas_of(before, after)
+    assert share_little(before, after, canvas, (canvas.before != canvas.after).any(axis=2)) == (shared < 0.5)
