@@ -11,7 +11,7 @@ differences (2 (sum of credits) - (sum of what is invented)) / (claims + true di
             number or text in it is false, and invents nothing; one of another kind has :data:`HALF` d^2, d of the
             object before the change, and invents 1 - d^2. A claim that has no difference left invents 1 - d^2 of the
             difference that it repeats. Of a pair without differences 1 for a caption that says so
-object      d^2 of the changed object
+object      d^2 of the changed object before the change
 change_type 1 if the caption names the type of the change
 unchanged   1 if the caption of an unchanged pair says that nothing changed
 =========== ========================================================================================================
@@ -28,7 +28,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import product
 from pkgutil import resolve_name
 from typing import Any
 
@@ -38,7 +38,7 @@ from scipy.optimize import linear_sum_assignment
 from idc.data.mapped_rows import MappedRows
 from idc.data.schema import NO_CHANGE
 from idc.metrics.change_types import named_type
-from idc.metrics.claims import Attributes, SentenceClaim, read_claims, read_object_claims
+from idc.metrics.claims import Attributes, SentenceClaim, read_claims
 from idc.metrics.scene_scores import (
     TrueDifferences,
     Truth,
@@ -47,7 +47,6 @@ from idc.metrics.scene_scores import (
     place_fits,
     scene_truth,
     true_differences,
-    truth_in,
 )
 from idc.rendered.captions import ATTRIBUTES
 from idc.rendered.differences import Difference
@@ -56,7 +55,6 @@ from idc.rewards.config import SCENE_REWARDS
 
 HALF = 0.3
 """Credit of a claim whose kind or object alone fits."""
-_NOTHING: Attributes = frozenset()
 _REPEATED = 4
 """Words of the sequences by which repetition is measured."""
 
@@ -96,26 +94,21 @@ def _list_score(claims: Sequence[SentenceClaim], says_no_change: bool, truth: Tr
 
 def _agreement(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) -> tuple[float, float]:
     """How far a claim and a difference have the kind or the object in common, and how far all; at most 1."""
-    before, after = difference.before or difference.after, difference.after or difference.before
-    looks = common_look(before), common_look(after)
     if claim.kind != difference.kind:
-        return _named_share((claim.described, _NOTHING), (looks[0], looks[0])) ** 2, 0.0
-    old, new = (_attributes(facts) for facts in (claim.old, claim.new))
+        return _object_share(claim, difference) ** 2, 0.0
+    old, new = (frozenset(fact for fact in facts if fact[0] in ATTRIBUTES) for facts in (claim.old, claim.new))
     others = replace(claim, old=claim.old - old, new=claim.new - new)
     if not (place_fits(claim, difference, truth) and look_is_true(others, difference, truth)):
         return 1.0, 0.0
-    return 1.0, _named_share((claim.described | old, new), looks) ** 2
+    return 1.0, _object_share(replace(claim, described=claim.described | old), difference, new) ** 2
 
 
-def _attributes(facts: Attributes) -> Attributes:
-    return frozenset(fact for fact in facts if fact[0] in ATTRIBUTES)
-
-
-def _named_share(said: tuple[Attributes, Attributes], looks: tuple[Attributes, Attributes]) -> float:
-    """d of the module's text, of what is said of an object before and after a change, and of its looks."""
-    before, after = looks
+def _object_share(claim: SentenceClaim, difference: Difference, new: Attributes | None = None) -> float:
+    """d of the module's text, of the object before the change, and with its ``new`` look also after it."""
+    before = common_look(difference.before or difference.after)
+    after = before if new is None else common_look(difference.after or difference.before)
     wanted = {(0, *fact) for fact in before} | {(1, *fact) for fact in after - before}
-    named = {(0, *fact) for fact in said[0]} | {(1, *fact) for fact in said[1] - (before & after)}
+    named = {(0, *fact) for fact in claim.described} | {(1, *fact) for fact in (new or frozenset()) - (before & after)}
     values = Counter((side, name) for side, name, _ in named)
     right = sum(values[side, name] == 1 for side, name, _ in named & wanted)
     count = max(len(wanted), len(values))
@@ -123,46 +116,26 @@ def _named_share(said: tuple[Attributes, Attributes], looks: tuple[Attributes, A
 
 
 def changed_object(captions: Sequence[str], row: Row) -> list[float]:
-    truth = _single_change(row)
-    if truth.kind == NO_CHANGE:
-        return [0.0] * len(captions)
-    looks = truth.described, truth.after or truth.described
-    said = [(caption, read_object_claims(caption)) for caption in captions]
-    return [
-        _named_share((claims.described or _NOTHING, claims.new_look), looks) ** 2 / _claims(caption)
-        for caption, claims in said
-    ]
+    truth = true_differences(row["change_type"], row["meta"])
+    assert truth is not None  # checked before the training
+    every = [read_claims(caption).claims for caption in captions]
+    shares = [[_object_share(*pair) ** 2 for pair in product(claims, truth.differences)] for claims in every]
+    return [max(values, default=0.0) / max(1, len(values)) for values in shares]
 
 
 def changed_type(captions: Sequence[str], row: Row) -> list[float]:
-    truth = _single_change(row)
-    if truth.kind == NO_CHANGE:
-        return [0.0] * len(captions)
+    kind = row["change_type"]
+    every = [(caption, [claim.described for claim in read_claims(caption).claims]) for caption in captions]
     return [
-        float(named_type(caption) == truth.kind and _names_an_object(caption)) / _claims(caption)
-        for caption in captions
-    ]
+        float(kind == named_type(caption) and any(looks) and all(len(dict(look)) == len(look) for look in looks))
+        / max(1, len(looks)) * (kind != NO_CHANGE)
+        for caption, looks in every
+    ]  # fmt: skip
 
 
 def unchanged(captions: Sequence[str], row: Row) -> list[float]:
     kind = row["change_type"]
     return [float(kind == NO_CHANGE == named_type(caption)) for caption in captions]
-
-
-def _single_change(row: Row) -> Truth:
-    truth = truth_in(row["change_type"], row["meta"])
-    assert truth is not None  # checked before the training
-    return truth
-
-
-def _claims(caption: str) -> int:
-    return max(1, len(read_claims(caption).claims))
-
-
-def _names_an_object(caption: str) -> bool:
-    """Whether some object has a look, and none has two values of an attribute."""
-    described = [claim.described for claim in read_claims(caption).claims]
-    return any(described) and all(len(dict(look)) == len(look) for look in described)
 
 
 _OF_SCENES: dict[str, Reward] = dict(
@@ -208,8 +181,7 @@ class Rewards:
                         "rewards: cider weighs words by how few pairs have them, and all pairs have the same captions; "
                         "take more pairs, or leave it out"
                     )
-                scorer = CiderD([row["captions"] for row in every])
-                self.functions[name] = partial(_cider, scorer)
+                self.functions[name] = CiderD([row["captions"] for row in every])
             else:
                 self.functions[name] = resolve_name(name)
                 self._earned(name, every[0]["captions"][:2], every[0])
@@ -248,21 +220,16 @@ def distinct_share(caption: str) -> float:
     return len(set(grams)) / len(grams) if grams else 1.0
 
 
-def _cider(scorer: CiderD, captions: Sequence[str], row: Row) -> Sequence[float]:
-    return scorer(captions, row["captions"])
-
-
 def _check_scenes(name: str, rows: Sequence[Row]) -> None:
     """ValueError: pairs do not have what a reward compares captions with."""
-    single = name in ("object", "change_type")
     for row in rows:
-        has_truth = true_differences(row["change_type"], row["meta"]) is not None
-        if not (has_truth if name != "unchanged" else row["change_type"]):
+        truth = scene_truth(row["change_type"], row["meta"])
+        if truth is None and not (name == "unchanged" and row["change_type"]):
             raise ValueError(
                 f"rewards: {name} compares captions with the scenes of rendered pairs, and pair {row['pair_id']!r} has "
                 "none in its meta; leave it out, and take cider, which needs captions alone"
             )
-        if single and not isinstance(scene_truth(row["change_type"], row["meta"]), Truth):
+        if name in ("object", "change_type") and not isinstance(truth, Truth):
             raise ValueError(
                 f"rewards: {name} is of pairs with a single change, and pair {row['pair_id']!r} has a list of "
                 "differences; take the reward differences"
