@@ -316,7 +316,7 @@ def match_caption(caption: str, truth: TrueDifferences) -> Matched:
     for (row, claim), (column, difference) in itertools.product(enumerate(claims), enumerate(truths)):
         fits, kind = _fits(claim, difference, truth), claim.kind == difference.kind
         if fits or kind:
-            grades[row, column] = _RIGHT if fits and kind and _true(claim, difference, truth) else _HALF
+            grades[row, column] = _RIGHT if fits and kind and look_is_true(claim, difference, truth) else _HALF
     assigned: list[int | None] = [None] * len(claims)
     # Negative: the assignment has the least sum. It is of min(claims, truths) pairs; those of grade 0 are no match.
     for row, column in zip(*linear_sum_assignment(-grades), strict=True):
@@ -336,11 +336,12 @@ def _fits(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) 
     """Whether the object that a claim names is that of a difference."""
     if not claim.described:
         alone = sum(other.kind == claim.kind for other in truth.differences) == 1
-        return alone and claim.kind == difference.kind and _is_there(claim, difference, truth)
-    return claim.described <= common_look(difference.before or difference.after) and _is_there(claim, difference, truth)
+        return alone and claim.kind == difference.kind and place_fits(claim, difference, truth)
+    look = common_look(difference.before or difference.after)
+    return claim.described <= look and place_fits(claim, difference, truth)
 
 
-def _is_there(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) -> bool:
+def place_fits(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) -> bool:
     """Whether the named sides and relations are the object's in an image that shows it."""
     if truth.views is None:
         return True
@@ -358,7 +359,7 @@ def _is_there(claim: SentenceClaim, difference: Difference, truth: TrueDifferenc
     )
 
 
-def _true(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) -> bool:
+def look_is_true(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) -> bool:
     """Whether all that a claim says of the old and the new look is true; sides are not checked without views."""
     old, new = (_facts(side) for side in (difference.before, difference.after))
     if difference.kind == COUNT:

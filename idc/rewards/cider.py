@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pycocoevalcap.cider.cider_scorer import CiderScorer, cook_refs
 
@@ -24,10 +25,10 @@ class CiderD:
         self._scorer.compute_doc_freq()
         self._others = [()] * (len(corpus) - 1)
 
-    def __call__(self, captions: Sequence[str], references: Sequence[str]) -> list[float]:
-        """The score of each caption, as ``pycocoevalcap`` scales it: 10 for a caption that all references equal."""
+    def __call__(self, captions: Sequence[str], row: Mapping[str, Any]) -> list[float]:
+        """The score of each caption against those of a pair, as ``pycocoevalcap`` scales it: at most 10."""
         # The scorer takes the number of lists of references for that of the documents.
-        self._scorer.crefs, scores = [cook_refs(self._tokens(references)), *self._others], list[float]()
+        self._scorer.crefs, scores = [cook_refs(self._tokens(row["captions"])), *self._others], list[float]()
         for counts in cook_refs(self._tokens(captions)):
             self._scorer.ctest = [counts]
             scores += map(float, self._scorer.compute_cider())

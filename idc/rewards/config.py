@@ -29,7 +29,7 @@ class RewardSettings(ConfigModel):
 
     rewards: dict[str, float] = Field({"differences": 1.0, "cider": 0.3}, min_length=1)
     """Rewards and their weights. differences: F1 of the caption's claims, each weighted by the attributes that it
-    names rightly, less the invented share. object, change_type: of pairs with a single change, the changed object and
+    names rightly, less what is invented. object, change_type: of pairs with a single change, the changed object and
     the type. unchanged: of unchanged pairs. cider: CIDEr-D against the pair's captions, with the document frequencies
     of the training split. MODULE:FUNCTION: a function of yours, `f(captions, row) -> numbers`, one for each caption;
     `row` has pair_id, captions, change_type and meta. An unfinished caption earns at most 0, and what repeats itself is

@@ -1,14 +1,17 @@
 """Rewards by name: what a caption claims against the scene of its pair, CIDEr-D, and functions of the user's own.
 
-Every reward is ``f(captions, row) -> numbers``. Of an object count the attributes that are named rightly, one value
-each: one that is left out costs as much as a false one, so that it never pays to say less. d is their share.
+Every reward is ``f(captions, row) -> numbers``. d is the share of the attributes of an object, before the change and
+those that the change gave it, that are named rightly, with one value each: one that is left out costs as much as a
+false one, so that it never pays to say less.
 
 =========== ========================================================================================================
-differences 2 (sum of credits) / (claims + true differences), less the invented share
-            (:func:`idc.metrics.scene_scores.match_caption`); the credit of a claim whose kind and new look are the
-            difference's is :data:`HALF` + (1 - :data:`HALF`) d^2, of another half right one :data:`HALF`. Of a pair
-            without differences 1 for a caption that says so
-object      d^2 of the changed object, 0 with a false new look
+differences (2 (sum of credits) - (sum of what is invented)) / (claims + true differences), with the assignment of
+            claims to differences that has the most credit: a further claim as good as those before raises it. A claim
+            of a difference's kind has :data:`HALF` + (1 - :data:`HALF`) d^2, or :data:`HALF` if a side, relation,
+            number or text in it is false, and invents nothing; one of another kind has :data:`HALF` d^2, d of the
+            object before the change, and invents 1 - d^2. A claim that has no difference left invents 1 - d^2 of the
+            difference that it repeats. Of a pair without differences 1 for a caption that says so
+object      d^2 of the changed object before the change
 change_type 1 if the caption names the type of the change
 unchanged   1 if the caption of an unchanged pair says that nothing changed
 =========== ========================================================================================================
@@ -24,26 +27,26 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from itertools import product
 from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from idc.data.mapped_rows import MappedRows
 from idc.data.schema import NO_CHANGE
 from idc.metrics.change_types import named_type
-from idc.metrics.claims import Attributes, SentenceClaim, read_claims, read_object_claims
+from idc.metrics.claims import Attributes, SentenceClaim, read_claims
 from idc.metrics.scene_scores import (
-    INVENTED,
+    TrueDifferences,
     Truth,
-    Verdict,
     common_look,
-    match_caption,
+    look_is_true,
+    place_fits,
     scene_truth,
     true_differences,
-    truth_in,
 )
 from idc.rendered.captions import ATTRIBUTES
 from idc.rendered.differences import Difference
@@ -51,7 +54,7 @@ from idc.rewards.cider import CiderD
 from idc.rewards.config import SCENE_REWARDS
 
 HALF = 0.3
-"""Credit of a claim whose kind or object alone fits, and of one that names nothing of its object."""
+"""Credit of a claim whose kind or object alone fits."""
 _REPEATED = 4
 """Words of the sequences by which repetition is measured."""
 
@@ -73,74 +76,66 @@ class DrawnCaption:
 def differences(captions: Sequence[str], row: Row) -> list[float]:
     truth = true_differences(row["change_type"], row["meta"])
     assert truth is not None  # checked before the training
-    scores = []
-    for caption in captions:
-        matched = match_caption(caption, truth)
-        credit = float(matched.says_no_change)
-        if listed := truth.differences:
-            assigned = zip(matched.claims, matched.assigned, matched.verdicts, strict=True)
-            credits = [
-                _credit(claim, listed[index], verdict) for claim, index, verdict in assigned if index is not None
-            ]
-            credit = 2 * sum(credits) / (len(matched.claims) + len(listed))
-        scores.append(credit - matched.scores[INVENTED])
-    return scores
+    return [_list_score(*read_claims(caption), truth) for caption in captions]
 
 
-def _credit(claim: SentenceClaim, difference: Difference, verdict: Verdict) -> float:
-    look = common_look(difference.before or difference.after)
-    new = {fact for fact in claim.new if fact[0] in ATTRIBUTES} <= common_look(difference.after or difference.before)
-    # A half right claim may be false about its object alone.
-    if verdict == "right" or (claim.kind == difference.kind and new and not claim.described <= look):
-        return HALF + (1 - HALF) * (_named_share(claim.described, look) ** 2 if look else 1.0)
-    return HALF
+def _list_score(claims: Sequence[SentenceClaim], says_no_change: bool, truth: TrueDifferences) -> float:
+    if not (claims and truth.differences):
+        return 0.0 if truth.differences else float(says_no_change) - bool(claims)
+    half, right = np.zeros((2, len(claims), len(truth.differences)))
+    for cell in np.ndindex(half.shape):
+        half[cell], right[cell] = _agreement(claims[cell[0]], truth.differences[cell[1]], truth)
+    credit = HALF * half + (1 - HALF) * right
+    rows, columns = linear_sum_assignment(credit, maximize=True)
+    supported = right.max(axis=1)
+    supported[rows] = np.maximum(supported[rows], half[rows, columns])
+    return float((2 * credit[rows, columns].sum() - (1 - supported).sum()) / sum(half.shape))
 
 
-def _named_share(described: Attributes, look: Attributes) -> float:
-    """The share of the attributes of a look that are named rightly, with one value."""
-    values = Counter(name for name, _ in described)
-    return sum(values[name] == 1 for name, _ in described & look) / max(1, len(look))
+def _agreement(claim: SentenceClaim, difference: Difference, truth: TrueDifferences) -> tuple[float, float]:
+    """How far a claim and a difference have the kind or the object in common, and how far all; at most 1."""
+    if claim.kind != difference.kind:
+        return _object_share(claim, difference) ** 2, 0.0
+    old, new = (frozenset(fact for fact in facts if fact[0] in ATTRIBUTES) for facts in (claim.old, claim.new))
+    others = replace(claim, old=claim.old - old, new=claim.new - new)
+    if not (place_fits(claim, difference, truth) and look_is_true(others, difference, truth)):
+        return 1.0, 0.0
+    return 1.0, _object_share(replace(claim, described=claim.described | old), difference, new) ** 2
+
+
+def _object_share(claim: SentenceClaim, difference: Difference, new: Attributes | None = None) -> float:
+    """d of the module's text, of the object before the change, and with its ``new`` look also after it."""
+    before = common_look(difference.before or difference.after)
+    after = before if new is None else common_look(difference.after or difference.before)
+    wanted = {(0, *fact) for fact in before} | {(1, *fact) for fact in after - before}
+    named = {(0, *fact) for fact in claim.described} | {(1, *fact) for fact in (new or frozenset()) - (before & after)}
+    values = Counter((side, name) for side, name, _ in named)
+    right = sum(values[side, name] == 1 for side, name, _ in named & wanted)
+    count = max(len(wanted), len(values))
+    return right / count if count else 1.0
 
 
 def changed_object(captions: Sequence[str], row: Row) -> list[float]:
-    truth = _single_change(row)
-    said = [(caption, read_object_claims(caption)) for caption in captions]
-    return [
-        _named_share(claims.described or frozenset(), truth.described) ** 2 * (claims.new_look <= truth.after)
-        / _claims(caption)
-        for caption, claims in said
-    ]  # fmt: skip
+    truth = true_differences(row["change_type"], row["meta"])
+    assert truth is not None  # checked before the training
+    every = [read_claims(caption).claims for caption in captions]
+    shares = [[_object_share(*pair) ** 2 for pair in product(claims, truth.differences)] for claims in every]
+    return [max(values, default=0.0) / max(1, len(values)) for values in shares]
 
 
 def changed_type(captions: Sequence[str], row: Row) -> list[float]:
-    truth = _single_change(row)
-    if truth.kind == NO_CHANGE:
-        return [0.0] * len(captions)
+    kind = row["change_type"]
+    every = [(caption, [claim.described for claim in read_claims(caption).claims]) for caption in captions]
     return [
-        float(named_type(caption) == truth.kind and _names_an_object(caption)) / _claims(caption)
-        for caption in captions
-    ]
+        float(kind == named_type(caption) and any(looks) and all(len(dict(look)) == len(look) for look in looks))
+        / max(1, len(looks)) * (kind != NO_CHANGE)
+        for caption, looks in every
+    ]  # fmt: skip
 
 
 def unchanged(captions: Sequence[str], row: Row) -> list[float]:
     kind = row["change_type"]
     return [float(kind == NO_CHANGE == named_type(caption)) for caption in captions]
-
-
-def _single_change(row: Row) -> Truth:
-    truth = truth_in(row["change_type"], row["meta"])
-    assert truth is not None  # checked before the training
-    return truth
-
-
-def _claims(caption: str) -> int:
-    return max(1, len(read_claims(caption).claims))
-
-
-def _names_an_object(caption: str) -> bool:
-    """Whether some object has a look, and none has two values of an attribute."""
-    described = [claim.described for claim in read_claims(caption).claims]
-    return any(described) and all(len(dict(look)) == len(look) for look in described)
 
 
 _OF_SCENES: dict[str, Reward] = dict(
@@ -186,8 +181,7 @@ class Rewards:
                         "rewards: cider weighs words by how few pairs have them, and all pairs have the same captions; "
                         "take more pairs, or leave it out"
                     )
-                scorer = CiderD([row["captions"] for row in every])
-                self.functions[name] = partial(_cider, scorer)
+                self.functions[name] = CiderD([row["captions"] for row in every])
             else:
                 self.functions[name] = resolve_name(name)
                 self._earned(name, every[0]["captions"][:2], every[0])
@@ -226,21 +220,16 @@ def distinct_share(caption: str) -> float:
     return len(set(grams)) / len(grams) if grams else 1.0
 
 
-def _cider(scorer: CiderD, captions: Sequence[str], row: Row) -> Sequence[float]:
-    return scorer(captions, row["captions"])
-
-
 def _check_scenes(name: str, rows: Sequence[Row]) -> None:
     """ValueError: pairs do not have what a reward compares captions with."""
-    single = name in ("object", "change_type")
     for row in rows:
-        has_truth = true_differences(row["change_type"], row["meta"]) is not None
-        if not (has_truth if name != "unchanged" else row["change_type"]):
+        truth = scene_truth(row["change_type"], row["meta"])
+        if truth is None and not (name == "unchanged" and row["change_type"]):
             raise ValueError(
                 f"rewards: {name} compares captions with the scenes of rendered pairs, and pair {row['pair_id']!r} has "
                 "none in its meta; leave it out, and take cider, which needs captions alone"
             )
-        if single and not isinstance(scene_truth(row["change_type"], row["meta"]), Truth):
+        if name in ("object", "change_type") and not isinstance(truth, Truth):
             raise ValueError(
                 f"rewards: {name} is of pairs with a single change, and pair {row['pair_id']!r} has a list of "
                 "differences; take the reward differences"

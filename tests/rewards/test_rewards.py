@@ -14,8 +14,8 @@ from idc.config import ConfigError, load
 from idc.metrics.java import tokenize
 from idc.rewards.cider import CiderD
 from idc.rewards.config import RewardSettings
-from idc.rewards.rewards import DrawnCaption, Rewards, Row
-from tests.rewards.scenes import CHANGED, MOVED, PLAIN, ROWS, SAME, SEVERAL
+from idc.rewards.rewards import DrawnCaption, Rewards, Row, differences
+from tests.rewards.scenes import CHANGED, CUBE, MOVED, PLAIN, ROWS, SAME, SEVERAL, SPHERE
 
 LINES = ("the large blue rubber cylinder was moved", "nothing has changed", "the tiny green metal ball is missing")
 NAMES = ("differences", "object", "change_type", "unchanged", "cider")
@@ -73,11 +73,41 @@ def test_what_is_left_out_earns_nothing_like_what_is_false() -> None:
         "unchanged": [0, 0, 0, 0, 0],
     }.items():
         assert [earned(name, caption, CHANGED) for caption in captions] == pytest.approx(values), name
-    recoloured = "the large blue rubber sphere turned {}"
-    colour = {**CHANGED, "pair_id": "colour", "change_type": "color", "meta": {
-        "before": [MOVED["meta"]["before"][0]], "after": [{**MOVED["meta"]["before"][0], "color": "green"}],
-    }}  # fmt: skip
-    assert [earned("object", recoloured.format(new), colour) for new in ("green", "red")] == [1, 0]
+
+
+RECOLOURED: Row = {
+    "pair_id": "colour", "change_type": "color", "captions": ["the large blue rubber sphere turned green"],
+    "meta": {"before": [SPHERE, CUBE], "after": [SPHERE | {"color": "green"}, CUBE]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", [CHANGED, SEVERAL, RECOLOURED], ids=lambda row: str(row["pair_id"]))
+@pytest.mark.parametrize("claim", ["was removed", "was moved", "turned green"])
+@pytest.mark.parametrize("before", ["", "the large blue rubber sphere was added. "])
+def test_leaving_out_pays_no_more_than_a_false_word(row: Row, claim: str, before: str) -> None:
+    """In right, half right and invented claims, alone and behind another."""
+    said, false = "the small red metal cube", "the large blue rubber cylinder"
+    if row is RECOLOURED:
+        said, false = "the large blue rubber sphere", "the small red metal cylinder"
+    pairs = [(f"{said} changed its color", f"{said} turned gray")]
+    for index, word in enumerate(false.split()[1:], 1):
+        left_out, changed = said.split(), said.split()
+        left_out[index], changed[index] = "object" if index == 4 else "", word
+        pairs.append((" ".join([*left_out, claim]), " ".join([*changed, claim])))
+    for pair in pairs:
+        values = differences([before + sentence for sentence in pair], row)
+        assert values[0] == pytest.approx(values[1]), pair
+
+
+@pytest.mark.parametrize("row", [CHANGED, MOVED, RECOLOURED], ids=lambda row: str(row["pair_id"]))
+def test_a_true_plain_sentence_earns_all(row: Row) -> None:
+    rewards = Rewards({"differences": 1.0, "object": 1.0, "change_type": 1.0}, [row])
+    assert rewards([[DrawnCaption([1], row["captions"][0], True)]], [row]).tolist() == [[[1.0]]] * 3
+
+
+def test_a_further_claim_as_good_as_those_before_is_worth_its_risk() -> None:
+    half = "the small red metal cube was moved"
+    assert differences([half, f"{half}. the large blue rubber sphere was moved"], SEVERAL) == pytest.approx([0.2, 0.3])
 
 
 def test_of_a_list_every_difference_counts_and_what_is_invented_costs() -> None:
@@ -85,7 +115,7 @@ def test_of_a_list_every_difference_counts_and_what_is_invented_costs() -> None:
     rewards = Rewards({"differences": 1.0}, [SEVERAL])
     captions = [both, both.split(". ")[0], f"{both}. the tiny gray cylinder was moved", "nothing changed"]
     values = rewards([[DrawnCaption([1], caption, True) for caption in captions]], [SEVERAL])[0, 0]
-    assert values.tolist() == pytest.approx([1, 2 / 3, 4 / 5 - 1 / 3, 0])
+    assert values.tolist() == pytest.approx([1, 2 / 3, 3 / 5, 0])
     with pytest.raises(ValueError, match="object is of pairs with a single change, and pair 'several' has a list"):
         Rewards({"object": 1.0}, [CHANGED, SEVERAL])
 
@@ -101,9 +131,8 @@ def test_cider_is_that_of_pycocoevalcap_to_the_last_digit() -> None:
     for caption, references in zip(captions, corpus, strict=True):
         theirs += (tokenize([caption])[0], tokenize(references))
     ours = CiderD(corpus)
-    assert [ours([caption], references)[0] for caption, references in zip(captions, corpus, strict=True)] == list(
-        theirs.compute_score()[1]
-    )
+    scores = [ours([caption], {"captions": texts})[0] for caption, texts in zip(captions, corpus, strict=True)]
+    assert scores == list(theirs.compute_score()[1])
 
 
 def half_a_number(captions: Sequence[str], row: Row) -> list[Any]:

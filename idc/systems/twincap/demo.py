@@ -16,9 +16,6 @@ DEMO = DemoSystem(
             ("pairs={pairs}", f"train.precision={_PRECISION}"),
             captioner="TwinCap without rewards",
         ),
-        reward_stage(
-            "TwinCap", "twincap", "train.steps=200", "optim.lr=1e-4", "optim.final_lr=1e-5",
-            f"train.precision={_PRECISION}",
-        ),
+        reward_stage("TwinCap", "twincap", "train.steps=200", f"train.precision={_PRECISION}"),
     ),
 )  # fmt: skip

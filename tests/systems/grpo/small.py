@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+from torch import Tensor, nn
 
 from idc.config import load
 from idc.rewards.policy import Answers
@@ -52,3 +54,19 @@ def drawn(task: GrpoTask, batch: dict[str, Any]) -> Answers:
     """The answers of the task's next step."""
     with torch.no_grad():
         return task._sample(batch, task.encode(batch), False)
+
+
+def assert_equal_steps(ours: tuple[nn.Module, Tensor], theirs: tuple[nn.Module, Tensor]) -> None:
+    """Equal losses, and equal gradients of the models that they are of."""
+    both = []
+    for model, loss in (ours, theirs):
+        model.zero_grad()
+        loss.backward()
+        weights = model.named_parameters()
+        both.append({name: weight.grad.clone() for name, weight in weights if weight.grad is not None})
+    assert both[0].keys() == both[1].keys()
+    largest = max(float(gradient.abs().max()) for gradient in both[1].values())
+    assert largest > 1e-3
+    for name, gradient in both[1].items():
+        torch.testing.assert_close(both[0][name], gradient, rtol=1e-3, atol=1e-5 * largest)
+    assert float(ours[1].detach()) == pytest.approx(float(theirs[1].detach()), rel=1e-4, abs=1e-6)
