@@ -15,6 +15,7 @@ import numpy as np
 from idc.captioning.contract import Claim
 from idc.systems.objects.canvas import PairCanvas
 from idc.systems.objects.geometry import slices_of
+from idc.systems.objects.pixel_changes import largest_channel
 from idc.systems.objects.reading import Word, lines_on, words_on_line
 from idc.systems.objects.wording import PICTURE, joined, quoted
 
@@ -22,6 +23,8 @@ _SHARED = 0.5
 """Share of the outlines of one image, that of which more are on the other one, below which the two share little; those
 at one place by chance do not count. Two windows or pages of a program have less; of 522 pairs of pages with one change
 three have 0.49 and 0.5 (another font size in a table), the others more."""
+_MOSTLY_EQUAL = 0.95
+"""Share of equal blocks from which this is not computed."""
 _OUTLINE = 48
 """Grey levels by which the neighbours of a pixel differ on an outline: the steps of gradients are smaller."""
 _PIXELS = 1_500_000
@@ -43,7 +46,7 @@ _ALIKE = 0.8
 def share_little(before: np.ndarray, after: np.ndarray, canvas: PairCanvas, unmoved: np.ndarray) -> bool:
     """Whether most outlines of both images are nowhere on the other one. ``unmoved``: bool (H, W) of the canvas, pixels
     that differ and did not move."""
-    if canvas.left_out:
+    if canvas.left_out or (canvas.equal >= _MOSTLY_EQUAL and not canvas.strips):
         return False
     first, second = (_outlines(image) for image in (canvas.before, canvas.after))
     present = [np.logical_and.outer(*(lines[side] >= 0 for lines in canvas.lines)) for side in (0, 1)]
@@ -65,7 +68,7 @@ def share_little(before: np.ndarray, after: np.ndarray, canvas: PairCanvas, unmo
 
 def _outlines(image: np.ndarray) -> np.ndarray:
     kernel = np.ones((3, 3), np.uint8)
-    return cv2.subtract(cv2.dilate(image, kernel), cv2.erode(image, kernel)).max(axis=2) > _OUTLINE
+    return largest_channel(cv2.subtract(cv2.dilate(image, kernel), cv2.erode(image, kernel))) > _OUTLINE
 
 
 def page_claim(before: np.ndarray, after: np.ndarray) -> tuple[Claim, str] | None:
