@@ -127,7 +127,8 @@ class ObjectsCaptioner(Captioner):
             return description if change_map else replace(description, change_map=None)
         description = self._of_views(before, after, region_of_interest, options)
         thing = WORDS if is_retouched(before, after) else PICTURE if are_pages(before, after) else None
-        if thing and self._config.mode == "auto" and not description.claims:
+        unnamed = all(claim.object == PICTURE for claim in description.claims or ())
+        if thing and unnamed and self._config.mode == "auto":
             canvas = canvas_of(before, after, region)
             drawn = exact_changes(before, after, canvas, self._text, options.counts, texts)
             # Thin strokes on a photograph, or two pages that share little.
