@@ -126,9 +126,9 @@ class ObjectsCaptioner(Captioner):
             description = self._with_pictures(description, before, after, options.counts)
             return description if change_map else replace(description, change_map=None)
         description = self._of_views(before, after, region_of_interest, options)
-        thing = WORDS if is_retouched(before, after) else PICTURE if are_pages(before, after) else None
-        unnamed = all(claim.object == PICTURE for claim in description.claims or ())
-        if thing and unnamed and self._config.mode == "auto":
+        if self._config.mode != "auto" or any(claim.object != PICTURE for claim in description.claims or ()):
+            return description
+        if thing := WORDS if is_retouched(before, after) else PICTURE if are_pages(before, after) else None:
             canvas = canvas_of(before, after, region)
             drawn = exact_changes(before, after, canvas, self._text, options.counts, texts)
             # Thin strokes on a photograph, or two pages that share little.
