@@ -48,8 +48,11 @@ _ASPECTS: dict[str | None, Kind] = {
     "position": "layout", "spacing": "layout", "colour": "colour", "background": "colour", "font size": "style",
     "font weight": "style", "letter spacing": "style", "line height": "style", "border": "style", "corners": "style",
     "opacity": "style", "shadow": "style", "order": "layout", "picture": "images",
+    "page": "words",
 }  # fmt: skip
 """Kinds of the aspects of elements of drawn images; of words, and of what is new or gone, it is that of the claim."""
+_OF_PAGES: frozenset[Kind] = frozenset(("objects", "words", "numbers", "layout", "style", "colour", "images"))
+"""Kinds of which another page has differences."""
 _NAMELESS = ("object", "region", "line")
 """Names of what was not recognised on a photograph."""
 _PRESETS = Path(__file__).parent
@@ -91,7 +94,8 @@ class Counts:
 
     def has(self, claim: Claim, size: tuple[int, ...], drawn: bool = False) -> bool:
         """Whether a claim about images of this (height, width) counts; ``drawn`` as of :func:`kind_of`."""
-        if kind_of(claim, drawn) not in self.kinds and claim.object not in self.classes:
+        kinds = _OF_PAGES if claim.aspect == "page" else {kind_of(claim, drawn)}
+        if not self.kinds & kinds and claim.object not in self.classes:
             return False
         widths, heights = [0], [0]
         for left, top, right, bottom in filter(None, (claim.box_before, claim.box_after)):

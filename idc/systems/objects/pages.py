@@ -83,7 +83,7 @@ def page_claim(before: np.ndarray, after: np.ndarray) -> tuple[Claim, str] | Non
     said = [f"{verb} {text}" for verb, text in zip(("said", "now says"), texts, strict=True) if text]
     box, other_box = ((0, 0, image.shape[1], image.shape[0]) for image in (before, after))
     was, is_now = (text or None for text in texts)
-    claim = Claim("changed", PICTURE, 1, "as a whole", box, other_box, _SURE, was, is_now)
+    claim = Claim("changed", PICTURE, 1, "as a whole", box, other_box, _SURE, was, is_now, "page")
     return claim, f"most of the picture changed; it {', and '.join(said)}"
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from idc.captioning.contract import Description
+from idc.captioning.contract import Description, SearchOptions
+from idc.captioning.counts import counts_of
 from idc.captioning.objects_config import ObjectsConfig
 from idc.systems.objects.canvas import canvas_of
 from idc.systems.objects.captioner import ObjectsCaptioner
@@ -41,6 +42,7 @@ def test_of_another_page_the_words_are_said_and_nothing_of_places() -> None:
     description = described(page(LIST), page(SETTINGS, (600, 470), left=210, step=66))
     assert description.verdict == "changed"
     [claim] = description.claims or ()
+    assert claim.aspect == "page"
     assert (claim.kind, claim.object, claim.where) == ("changed", "picture", "as a whole")
     assert (claim.box_before, claim.box_after) == ((0, 0, 640, 420), (0, 0, 600, 470))
     assert description.best.caption == (
@@ -82,6 +84,14 @@ def test_a_page_whose_size_is_that_of_the_other_one_enlarged_is_not_taken_for_a_
     caption = described(page(LIST), page(SETTINGS, (800, 525), left=330, step=70, letters=30)).best.caption
     assert 'said "Name"' in caption
     assert 'now says "Preferences"' in caption
+
+
+@pytest.mark.parametrize("preset", ["content", "design", "document", "everything", "layout", "scene"])
+def test_another_page_counts_as_a_change_whatever_of_a_page_counts(preset: str) -> None:
+    captioner = ObjectsCaptioner(ObjectsConfig(detector="none"))
+    options = SearchOptions(counts=counts_of([preset]))
+    [description] = captioner.describe([page(LIST)], [page(SETTINGS, (600, 470), left=210, step=66)], options)
+    assert (description.verdict, len(description.claims or ())) == ("changed", 1)
 
 
 def test_where_nothing_is_read_nothing_is_quoted() -> None:
