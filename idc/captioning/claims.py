@@ -45,7 +45,7 @@ class Claim:
             and the replacing thing, the colours of a region.
         aspect: what kind of difference, where that is known: "words", "font size", "font weight", "letter spacing",
             "line height", "colour", "opacity", "background", "border", "corners", "shadow", "picture", "position",
-            "spacing", "order", "visibility", or "look" for any other one.
+            "spacing", "order", "visibility", "page" (another one), or "look" for any other one.
         amount, unit: by how much, where that is measured: in "px", or in "%" of what it was.
         text: the claim as a sentence; None where another claim's says it too, as of what a larger text pushed down.
             Claims are equal without it.
