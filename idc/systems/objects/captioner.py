@@ -122,7 +122,7 @@ class ObjectsCaptioner(Captioner):
             make_canvas = canvas_of if self._config.mode == "exact" else exact_canvas
             canvas = make_canvas(before, after, region)
         if canvas is not None:
-            description = exact_changes(before, after, canvas, self._text, options.counts, texts)
+            description = exact_changes(before, after, canvas, self._text, options.counts, texts, region is None)
             description = self._with_pictures(description, before, after, options.counts)
             return description if change_map else replace(description, change_map=None)
         description = self._of_views(before, after, region_of_interest, options)
@@ -130,7 +130,7 @@ class ObjectsCaptioner(Captioner):
             return description
         if thing := WORDS if is_retouched(before, after) else PICTURE if are_pages(before, after) else None:
             canvas = canvas_of(before, after, region)
-            drawn = exact_changes(before, after, canvas, self._text, options.counts, texts)
+            drawn = exact_changes(before, after, canvas, self._text, options.counts, texts, region is None)
             # Thin strokes on a photograph, or two pages that share little.
             if drawn.claims and all(claim.object == thing for claim in drawn.claims):
                 return drawn if change_map else replace(drawn, change_map=None)

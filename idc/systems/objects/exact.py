@@ -62,6 +62,7 @@ def exact_changes(
     read_text: bool = True,
     counts: Counts | None = None,
     texts: KnownWords | None = None,
+    whole: bool = True,
 ) -> Description:
     """Compare two images of any sizes pixel by pixel.
 
@@ -70,6 +71,7 @@ def exact_changes(
         read_text: whether words are read, by the extra ``text``.
         counts: what counts as a change.
         texts: the words, which are then not read.
+        whole: whether the images count everywhere, so that they may be two pages.
 
     Returns:
         The most telling claims first, and the largest of the regions, parts of the image after that differ; the change
@@ -79,13 +81,14 @@ def exact_changes(
     repainted = canvas.repainted
     different = different_pixels(repainted.before, canvas.after, canvas.pixels)
     reader = WordReader(read_text, canvas.one_sided) if texts is None else KnownReader(texts.stayed, canvas)
+    said = [_strip_claim((before, after)[strip.side], strip, reader) for strip in canvas.strips[:_MOST_LISTED]]
     outlined, at_outlines = changed_outlines(canvas, different, reader)
     unmoved, moves, accounted = unmoved_pixels(repainted.before, canvas.after, different & ~at_outlines)
     page = None
-    if texts is None and read_text and share_little(before, after, canvas, unmoved):
+    if whole and texts is None and read_text and share_little(before, after, canvas, unmoved):
         page = page_claim(before, after)
     if page is not None:
-        unmoved, moves, outlined = np.zeros_like(unmoved), [], []
+        said, unmoved, moves, outlined = [page], np.zeros_like(unmoved), [], []
     labels, boxes = clusters_of(unmoved)
     pair = ScreenPair(canvas, different, labels, accounted, moves, reader)
     elements = [
@@ -96,9 +99,6 @@ def exact_changes(
     changes = [] if page else _recolouring_claims(canvas) + described
     changes.sort(key=lambda finding: _rank(finding.claim))
     placed = [(_on_images(finding.claim, canvas), finding) for finding in changes]
-    strips = canvas.strips[: 0 if page else _MOST_LISTED]
-    said = [page] if page else []
-    said += [_strip_claim((before, after)[strip.side], strip, reader) for strip in strips]
     said += [(claim, finding.clause) for claim, finding in placed]
     said += texts.changed if texts else []
     said.sort(key=lambda entry: _rank(entry[0]))

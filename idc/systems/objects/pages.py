@@ -94,7 +94,8 @@ def _lines_of(image: np.ndarray) -> list[list[Word]]:
         image = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
     lines = lines_on(image)
     heights = [float(np.ptp(line[:, 1])) for line in lines]
-    sizes = [round(height / (_STEP * float(np.median(heights)))) for height in heights]
+    step = _STEP * max(1.0, float(np.median(heights))) if heights else 1.0
+    sizes = [round(height / step) for height in heights]
     order = sorted(range(len(lines)), key=lambda at: (-sizes[at], lines[at][:, 1].min()))
     return [words for at in order[:_MOST_LINES] if (words := words_on_line(image, lines[at]))]
 

@@ -11,6 +11,7 @@ from idc.captioning.counts import counts_of
 from idc.captioning.objects_config import ObjectsConfig
 from idc.systems.objects.canvas import canvas_of
 from idc.systems.objects.captioner import ObjectsCaptioner
+from idc.systems.objects.exact import exact_changes
 from idc.systems.objects.pages import share_little
 
 LIST = ["Name", "Invoice March", "Report 2024", "Holiday photos", "Budget draft", "Meeting notes"]
@@ -92,6 +93,13 @@ def test_another_page_counts_as_a_change_whatever_of_a_page_counts(preset: str) 
     options = SearchOptions(counts=counts_of([preset]))
     [description] = captioner.describe([page(LIST)], [page(SETTINGS, (600, 470), left=210, step=66)], options)
     assert (description.verdict, len(description.claims or ())) == ("changed", 1)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_where_only_a_part_counts_the_words_of_the_whole_page_are_not_said(whole: bool) -> None:
+    before, after = page(LIST), page(SETTINGS, (600, 470), left=210, step=66)
+    description = exact_changes(before, after, canvas_of(before, after), whole=whole)
+    assert ("Most of the picture" in description.best.caption) == whole
 
 
 def test_where_nothing_is_read_nothing_is_quoted() -> None:
