@@ -8,6 +8,7 @@ Images are uint8 RGB (H, W, 3); boxes are (left, top, right, bottom), right and 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from itertools import product, zip_longest
 from typing import NamedTuple
@@ -131,15 +132,18 @@ class PairCanvas(NamedTuple):
 
 
 def exact_canvas(
-    before: np.ndarray, after: np.ndarray, region_of_interest: np.ndarray | None = None
+    before: np.ndarray,
+    after: np.ndarray,
+    region_of_interest: np.ndarray | None = None,
+    looks: Sequence[DrawnLook] | None = None,
 ) -> PairCanvas | None:
     """The canvas of two images that are compared pixel by pixel, for what they are: drawn ones, or screens with
     photographs of which parts are exactly equal; else None. A compressed or enlarged copy of the other one is compared
-    as a photograph. ``region_of_interest``: as of :func:`canvas_of`."""
-    looks = [_look(image) for image in (before, after)]
+    as a photograph. ``region_of_interest``: as of :func:`canvas_of`; ``looks``: of both, where they are known."""
+    looks = looks or [drawn_look(image) for image in (before, after)]
     few = all(look.flat >= _FLAT and look.frequent >= _FREQUENT for look in looks)
     drawn = few and not any(map(is_dark, (before, after)))  # a dark photograph has few levels, as a drawing
-    flat = all(map(_is_page, looks))
+    flat = are_pages(looks)
     if not drawn and not flat and not _is_edited_page(before, after):
         return None
     factors = np.divide(before.shape[:2], after.shape[:2])
@@ -172,9 +176,9 @@ def _is_even(codes: np.ndarray) -> np.ndarray:
     return (codes[:-1, :-1] == codes[1:, :-1]) & (codes[:-1, :-1] == codes[:-1, 1:])
 
 
-def are_pages(before: np.ndarray, after: np.ndarray) -> bool:
-    """Whether both images are screens, whatever photographs are on them."""
-    return all(_is_page(_look(image)) for image in (before, after))
+def are_pages(looks: Iterable[DrawnLook]) -> bool:
+    """Whether images that look so are screens, whatever photographs are on them."""
+    return all(look.flat >= _FLAT_PARTS[int(look.colours > _FEW_COLOURS)] for look in looks)
 
 
 def is_retouched(before: np.ndarray, after: np.ndarray) -> bool:
@@ -184,11 +188,11 @@ def is_retouched(before: np.ndarray, after: np.ndarray) -> bool:
 
 def is_flat(image: np.ndarray) -> bool:
     """Whether a part of an image is drawn, and no picture in it."""
-    look = _look(image)
+    look = drawn_look(image)
     return look.flat >= _FLAT or look.colours <= _FEW_COLOURS
 
 
-class _Look(NamedTuple):
+class DrawnLook(NamedTuple):
     """Shares of an image's pixels: equal to those to the right and below; of the 16 most frequent colours. Number of
     colours as a share of that of pixels."""
 
@@ -197,16 +201,13 @@ class _Look(NamedTuple):
     colours: float
 
 
-def _is_page(look: _Look) -> bool:
-    return look.flat >= _FLAT_PARTS[int(look.colours > _FEW_COLOURS)]
-
-
-def _look(image: np.ndarray) -> _Look:
+def drawn_look(image: np.ndarray) -> DrawnLook:
+    """Of an image, uint8 RGB (H, W, 3)."""
     codes = codes_of(image)
     flat = _is_even(codes)
     counts = np.sort(np.unique(sampled(codes.ravel()), return_counts=True)[1])
     total = counts.sum()
-    return _Look(float(flat.mean()) if flat.size else 1.0, counts[-16:].sum() / total, len(counts) / total)
+    return DrawnLook(float(flat.mean()) if flat.size else 1.0, counts[-16:].sum() / total, len(counts) / total)
 
 
 def canvas_of(before: np.ndarray, after: np.ndarray, region_of_interest: np.ndarray | None = None) -> PairCanvas:

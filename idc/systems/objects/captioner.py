@@ -26,7 +26,7 @@ from idc.captioning.contract import (
 )
 from idc.captioning.counts import Counts, Kind, counted, left_out_sentence
 from idc.captioning.objects_config import EMBEDDED, NONE, REGIONS, ObjectsConfig
-from idc.systems.objects.canvas import are_pages, canvas_of, exact_canvas, is_flat, is_retouched
+from idc.systems.objects.canvas import are_pages, canvas_of, drawn_look, exact_canvas, is_flat, is_retouched
 from idc.systems.objects.claims import ComparedPair, Named, object_claims
 from idc.systems.objects.comparison import Comparison, compare
 from idc.systems.objects.detectors import Detector, detector_identity, embedded_installed, load_detector
@@ -67,6 +67,7 @@ _MOSTLY_CHANGED = 0.6
 _VERSION = 9
 """Incremented when the same pairs would get other captions: results are stored by the artifact's contents."""
 _NAMELESS = (*UNNAMED, OBJECT, PICTURE, WORDS)
+_NOT_COMPARED = "the two images are not comparable"
 _HIDDEN = "positions differ, and a change cannot be told from what the other view hides"
 
 
@@ -118,17 +119,19 @@ class ObjectsCaptioner(Captioner):
         if options.words is not None:
             texts = compared_words(*options.words, before, after, region)
             region = texts.region_of_interest(region, after.shape)
-        if self._config.mode != "photographs":
-            make_canvas = canvas_of if self._config.mode == "exact" else exact_canvas
-            canvas = make_canvas(before, after, region)
+        looks = [drawn_look(image) for image in (before, after)] if self._config.mode == "auto" else []
+        if self._config.mode == "exact":
+            canvas = canvas_of(before, after, region)
+        elif looks:
+            canvas = exact_canvas(before, after, region, looks)
         if canvas is not None:
             description = exact_changes(before, after, canvas, self._text, options.counts, texts, region is None)
             description = self._with_pictures(description, before, after, options.counts)
             return description if change_map else replace(description, change_map=None)
         description = self._of_views(before, after, region_of_interest, options)
-        if self._config.mode != "auto" or any(claim.object != PICTURE for claim in description.claims or ()):
+        if not looks or any(claim.object != PICTURE for claim in description.claims or ()):
             return description
-        if thing := WORDS if is_retouched(before, after) else PICTURE if are_pages(before, after) else None:
+        if thing := WORDS if is_retouched(before, after) else PICTURE if are_pages(looks) else None:
             canvas = canvas_of(before, after, region)
             drawn = exact_changes(before, after, canvas, self._text, options.counts, texts, region is None)
             # Thin strokes on a photograph, or two pages that share little.
@@ -148,6 +151,9 @@ class ObjectsCaptioner(Captioner):
             )
         sizes = before.shape, after.shape
         description = self._of_photographs(first, second, region_of_interest, options, gain / other_gain, sizes)
+        if description.doubt == _NOT_COMPARED and options.counts is None:
+            text = description.best.caption + self._shown(first, second)
+            return _undecided(text, description.change_map, _NOT_COMPARED)
         factors = [
             np.divide(full.shape[:2][::-1] * 2, small.shape[:2][::-1] * 2)
             for full, small in ((before, first), (after, second))
@@ -210,8 +216,7 @@ class ObjectsCaptioner(Captioner):
         view = "" if counts is not None and "camera" not in counts.kinds else view
         if not comparison.comparable:
             text = f"{view} What changed in it cannot be told." if view else INCOMPARABLE
-            text += self._shown(before, after) if counts is None else ""
-            return _undecided(text, values, "the two images are not comparable")
+            return _undecided(text, values, _NOT_COMPARED)
         pair = ComparedPair(comparison, before.shape[:2], after.shape[:2])
         named = Named([], [], complete=True, stayed=[])
         if self._detector is not None:

@@ -50,13 +50,11 @@ def in_the_light_of(before: np.ndarray, after: np.ndarray, valid: np.ndarray) ->
         low, high = _bounds(first[:, channel], target)
         terms, exposed = _light_terms(first, channel, x, y), low == high
         parameters = _parameters(terms, first[:, channel], target)
-        if _MIN_EXPOSED <= exposed.sum() < len(target):
+        error = _beyond(terms, parameters, low, high)
+        if error > 0 and _MIN_EXPOSED <= exposed.sum() < len(target):
             others = _parameters(terms[exposed], first[exposed, channel], target[exposed])
-            errors = [
-                _off(np.abs(values - values.clip(low, high)))
-                for values in (terms[:, : len(fit)] @ fit for fit in (parameters, others))
-            ]
-            parameters = others if errors[1] < _CURVED * errors[0] else parameters
+            if _beyond(terms, others, low, high) < _CURVED * error:
+                parameters = others
         terms = _light_terms(before.reshape(-1, 3), channel, *everywhere, len(parameters))
         lit[..., channel] = (terms @ parameters).reshape(height, width)
     lit = lit.clip(0, 1)
@@ -72,6 +70,12 @@ def _bounds(before: np.ndarray, after: np.ndarray) -> tuple[np.ndarray, np.ndarr
     low = np.where((after < _CLIPPED) | (before > 1 - _CLIPPED), -np.inf, after)
     high = np.where((after > 1 - _CLIPPED) | (before < _CLIPPED), np.inf, after)
     return low, high
+
+
+def _beyond(terms: np.ndarray, parameters: np.ndarray, low: np.ndarray, high: np.ndarray) -> float:
+    """How far the values that parameters give are beyond their bounds."""
+    values = terms[:, : len(parameters)] @ parameters
+    return _off(np.abs(values - values.clip(low, high)))
 
 
 def _parameters(terms: np.ndarray, values: np.ndarray, target: np.ndarray) -> np.ndarray:

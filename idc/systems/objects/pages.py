@@ -104,9 +104,11 @@ def _quoted(lines: list[list[Word]], others: list[str]) -> str:
     """The first lines most of whose letters are in words that the other image has not, each once."""
     texts: dict[str, None] = {}
     for line in lines:
+        if len(texts) == _LINES:
+            break
         letters = [(len(word.key), bool(get_close_matches(word.key, others, 1, _ALIKE))) for word in line]
         new = sum(length for length, elsewhere in letters if not elsewhere)
         sure = all(word.confidence >= _SURE for word in line[:_WORDS])
         if sure and new >= max(_SHORTEST, sum(length for length, _ in letters) / 2):
             texts[quoted(word.text for word in line[:_WORDS]) + " ..." * (len(line) > _WORDS)] = None
-    return joined(f'"{text}"' for text in list(texts)[:_LINES]) if texts else ""
+    return joined(f'"{text}"' for text in texts) if texts else ""
